@@ -23,8 +23,8 @@ from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import cooccurrence
-from keel.kernels.cooccurrence import CELL, DocumentSpans, count_cooccurrences
-from keel.kernels.word_counts import count_words
+from keel.kernels.cooccurrence import CELL, count_cooccurrences
+from keel.kernels.word_counts import TokenSpans, count_words
 from keel.model import Model
 from keel.systems.glove import Cooccurrences, Glove, GloveTraining
 from keel.training.counter_rng import CounterRng
@@ -45,9 +45,9 @@ def documents() -> Documents:
     return Documents.of(cast(Tokens, tokens))
 
 
-def text_of(documents: Documents) -> DocumentSpans:
+def text_of(documents: Documents) -> TokenSpans:
     begins, stops = (documents.starts[bounds].numpy() for bounds in documents.spans.T)
-    return DocumentSpans(documents.ids.numpy().view(np.uint16), begins, stops)
+    return TokenSpans(documents.ids.numpy().view(np.uint16), begins, stops)
 
 
 def cells_of(documents: Documents, path: Path, **settings: Any) -> np.ndarray:

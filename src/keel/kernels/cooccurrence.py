@@ -10,7 +10,6 @@ fair sample of few words, whose vectors stay in the CPU cache.
 """
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
@@ -22,6 +21,7 @@ from numba import njit
 
 from keel.errors import UsageError
 from keel.kernels.splitmix import GAMMA, mix, random_below
+from keel.kernels.word_counts import TokenSpans, ranges_within
 
 CELL = np.dtype([("first", np.int32), ("second", np.int32), ("count", np.float32)])
 """A pair of words, each pair once, and the sum of 1 / distance over all their co-occurrences."""
@@ -29,14 +29,6 @@ ROWS, COLUMNS = 128, 256
 """Words of a tile: their GloVe parameters fit into a megabyte at width 100."""
 GAP = -1
 BUFFER = 1 << 20
-
-
-class DocumentSpans(NamedTuple):
-    """Token ids of all documents, and where each document begins and stops."""
-
-    ids: np.ndarray
-    begins: np.ndarray  # [documents]
-    stops: np.ndarray  # [documents]
 
 
 class _Scratch(NamedTuple):
@@ -49,7 +41,7 @@ class _Scratch(NamedTuple):
 
 
 def count_cooccurrences(
-    text: DocumentSpans, counts: np.ndarray, path: Path, *, window: int, scale: float, memory: float, threads: int
+    text: TokenSpans, counts: np.ndarray, path: Path, *, window: int, scale: float, memory: float, threads: int
 ) -> None:
     """Write the cells of all words with `counts` above 0, each times `scale`, in `memory` GiB.
 
@@ -67,7 +59,7 @@ def count_cooccurrences(
     position = np.dtype(np.int32 if ends[-1] + len(text.begins) < 2**31 - 1 else np.int64)
     sizes = np.diff(ends[blocks]) * position.itemsize
     threads, available = _divide_memory(memory, threads, 12 * len(words) + 2 * most * CELL.itemsize, sizes.max())
-    passes = list(_passes(sizes, available))
+    passes = list(ranges_within(sizes.tolist(), available))
     positions = np.empty(max(ends[blocks[last]] - ends[blocks[first]] for first, last in passes), position)
     scratches = [
         _Scratch(np.zeros(len(words)), np.empty(len(words) + 1, np.int32), *np.empty((2, most), CELL))
@@ -100,25 +92,12 @@ def _divide_memory(memory: float, threads: int, each: int, least: int) -> tuple[
     threads = min(threads, (available - least) // each)
     if threads < 1:
         need = (each + least) / 2**30
-        raise UsageError(
-            f"counting co-occurrences takes at least {need:.2g} GiB, but memory is {memory:g}: "
-            f"raise it (--system.memory {need * 1.01:.2g}) or use a smaller vocabulary"
-        )
+        what = f"counting co-occurrences takes at least {need:.2g} GiB, but memory is {memory:g}"
+        raise UsageError(f"{what}: raise it (--system.memory {need * 1.01:.2g}) or use a smaller vocabulary")
     return threads, available - threads * each
 
 
-def _passes(sizes: np.ndarray, available: int) -> Iterator[tuple[int, int]]:
-    """Ranges of blocks whose index fits into the available memory."""
-    first, taken = 0, 0
-    for block, size in enumerate(sizes):
-        if taken + size > available:
-            yield first, block
-            first, taken = block, 0
-        taken += size
-    yield first, len(sizes)
-
-
-def _write_ranks(text: DocumentSpans, ranks: np.ndarray, file: IO[bytes]) -> None:
+def _write_ranks(text: TokenSpans, ranks: np.ndarray, file: IO[bytes]) -> None:
     """Write the text as ranks of words, a GAP before and after each document."""
     buffer = np.empty(BUFFER, np.int32)
     file.write(np.full(1, GAP, np.int32).data)

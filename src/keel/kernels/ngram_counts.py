@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from keel.errors import UsageError
+from keel.kernels.word_counts import TokenSpans, ranges_within
 
 
 class SentenceBoundaries(NamedTuple):
@@ -23,25 +24,6 @@ class SentenceBoundaries(NamedTuple):
 
     start: int
     end: int
-
-
-class SentenceSpans(NamedTuple):
-    """Token ids of a corpus, and where each sentence begins and stops."""
-
-    ids: np.ndarray
-    begins: np.ndarray  # [sentences]
-    stops: np.ndarray  # [sentences]
-
-    def slice(self, first: int, last: int) -> Self:
-        """Sentences `first` to `last`."""
-        return self._replace(begins=self.begins[first:last], stops=self.stops[first:last])
-
-    def with_boundaries(self, words: np.ndarray, boundaries: SentenceBoundaries) -> np.ndarray:
-        """[tokens] every sentence between <s> and </s>, ids mapped by `words`."""
-        size = int((self.stops - self.begins).sum()) + 2 * np.count_nonzero(self.stops > self.begins)
-        text = np.empty(size, np.int32)
-        _fill_sentences(*self, words, *boundaries, text)
-        return text
 
 
 class NgramOrder(NamedTuple):
@@ -65,8 +47,16 @@ class NgramCounts(NamedTuple):
         return self
 
 
+def add_boundaries(sentences: TokenSpans, words: np.ndarray, boundaries: SentenceBoundaries) -> np.ndarray:
+    """[tokens] every sentence between <s> and </s>, ids mapped by `words`."""
+    sizes = sentences.stops - sentences.begins
+    text = np.empty(int(sizes.sum()) + 2 * np.count_nonzero(sizes > 0), np.int32)
+    _fill_sentences(*sentences, words, *boundaries, text)
+    return text
+
+
 def count_ngrams(
-    sentences: SentenceSpans,
+    sentences: TokenSpans,
     words: np.ndarray,
     boundaries: SentenceBoundaries,
     *,
@@ -115,13 +105,13 @@ def count_ngrams(
 
 
 def _write_text(
-    sentences: SentenceSpans, words: np.ndarray, boundaries: SentenceBoundaries, order: int, folder: Path
+    sentences: TokenSpans, words: np.ndarray, boundaries: SentenceBoundaries, order: int, folder: Path
 ) -> np.ndarray:
     """The text with sentence boundaries in a file, padded so that `order` words follow every position."""
     file = _file(folder)
     step = 10_000
     for first in range(0, len(sentences.begins), step):
-        file.write(sentences.slice(first, first + step).with_boundaries(words, boundaries).data)
+        file.write(add_boundaries(sentences.slice(first, first + step), words, boundaries).data)
     file.write(np.full(order, boundaries.end, np.int32).data)
     return _memory_map(file)
 
@@ -145,24 +135,12 @@ def _divide_memory(counts: np.ndarray, each: int, memory: float, threads: int) -
         what = f"sorting the positions of the most frequent word takes {need:.2g} GiB, but memory is {memory:g}"
         raise UsageError(f"{what}: raise it (--system.memory {need * 1.01:.2g})")
     threads = min(threads, available // most)
-    return threads, list(
-        _word_ranges(counts, min(available // threads // each, 1 + int(counts.sum()) // (4 * threads)))
-    )
-
-
-def _word_ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of words with at most `most` positions, or of one word."""
-    first, taken = 0, 0
-    for word, count in enumerate(counts.tolist()):
-        if taken and taken + count > most:
-            yield first, word
-            first, taken = word, 0
-        taken += count
-    yield first, len(counts)
+    positions = min(available // threads // each, 1 + int(counts.sum()) // (4 * threads))
+    return threads, list(ranges_within(counts.tolist(), positions))
 
 
 def _kneser_ney_counts(levels: list[Any], start: int, folder: Path) -> Iterator[NgramOrder]:
-    """Each order with its suffix suffixes and Kneser-Ney counts."""
+    """Each order with its suffix links and Kneser-Ney counts."""
     suffixes = np.empty(0, np.int32)
     shorter = np.empty(0, np.int64)  # first extension of each n-gram of the order below
     low, high = start, start + 1  # the n-grams that begin with <s>
@@ -224,7 +202,7 @@ def _find_positions(text, low, high, end, positions):
 def _radix_sort(text, positions, buffer, order, ends):
     """Sort positions by their next `order` words: radix sort from the last word to the first.
 
-    Words after a sentence end are compared too, which is harmless: they are impossible read.
+    Words after a sentence end are compared too, which is harmless: they are never read.
     """
     for distance in range(order - 1, -1, -1):
         ends[:] = 0
@@ -314,7 +292,7 @@ def _link_suffixes(starts, suffixes, shorter_starts, words, longer, after):
 
 @njit(cache=True, nogil=True)
 def estimate_unigrams(counts, discounts, impossible, log_probs):
-    """Fill in log p(w): the discounted mass is spread evenly over the vocab_size, unseen words included."""
+    """Fill in log p(w): the discounted mass is spread evenly over the vocabulary, unseen words included."""
     total, backoff_mass, possible = 0, 0.0, 0
     for word in range(len(counts)):
         possible += not impossible[word]

@@ -1,7 +1,33 @@
 """Word, document and bigram counts of a corpus, in Numba."""
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Self
+
 import numpy as np
 from numba import njit
+
+
+class TokenSpans(NamedTuple):
+    """Token ids of a corpus, and where each document or sentence begins and stops."""
+
+    ids: np.ndarray
+    begins: np.ndarray  # [spans]
+    stops: np.ndarray  # [spans]
+
+    def slice(self, first: int, last: int) -> Self:
+        """Spans `first` to `last`."""
+        return self._replace(begins=self.begins[first:last], stops=self.stops[first:last])
+
+
+def ranges_within(sizes: Iterable[int], most: int) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of items whose sizes sum to at most `most`, or of one item."""
+    first, taken, index = 0, 0, -1
+    for index, size in enumerate(sizes):
+        if taken and taken + size > most:
+            yield first, index
+            first, taken = index, 0
+        taken += size
+    yield first, index + 1
 
 
 @njit(cache=True, nogil=True)

@@ -15,14 +15,13 @@ class HuffmanTree(NamedTuple):
 
 
 def huffman_tree(counts: np.ndarray) -> HuffmanTree:
-    """The tree of least mean path length below_root these counts; words - 1 inner nodes, root last.
+    """The tree of least mean path length under these counts; words - 1 inner nodes, root last.
 
     p(word) is the product of sigmoid(sign x score of node) over its path, which sums to 1 over all words.
     """
     size = len(counts)
-    order = (
-        size - 1 - np.argsort(counts[::-1], kind="stable")
-    )  # by rising count, ties by falling index, as in word2vec.c
+    # By rising count, ties by falling index, as in word2vec.c.
+    order = size - 1 - np.argsort(counts[::-1], kind="stable")
     leaves = deque(zip(counts[order].tolist(), order.tolist(), strict=True))
     inner: deque[tuple[float, int]] = deque()  # created by rising weight
     parents = np.zeros(2 * size - 1, np.int64)
@@ -36,7 +35,7 @@ def huffman_tree(counts: np.ndarray) -> HuffmanTree:
             weight += part
         inner.append((weight, size + node))
 
-    levels: list[tuple[np.ndarray, np.ndarray]] = []  # from the leaves level to the root
+    levels: list[tuple[np.ndarray, np.ndarray]] = []  # from the leaves to the root
     lengths = np.zeros(size, np.int32)
     current = np.arange(size)
     root = 2 * size - 2
@@ -47,8 +46,6 @@ def huffman_tree(counts: np.ndarray) -> HuffmanTree:
     nodes, signs = np.zeros((size, len(levels)), np.int32), np.zeros((size, len(levels)), np.float32)
     for level, (parent, direction) in enumerate(levels):
         words = np.flatnonzero(lengths > level)
-        nodes[words, lengths[words] - 1 - level], signs[words, lengths[words] - 1 - level] = (
-            parent[words],
-            direction[words],
-        )
+        place = words, lengths[words] - 1 - level
+        nodes[place], signs[place] = parent[words], direction[words]
     return HuffmanTree(nodes, signs, lengths)

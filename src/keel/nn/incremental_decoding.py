@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.kernels.small_matmul import MatrixProduct, pack_linear
 from keel.nn.transformer_blocks import TransformerBlock
 
+MatrixProduct = Callable[[Tensor], Tensor]
+"""[batch, inputs] to [batch, outputs]."""
 Slot = int | Tensor
 """The next position of the cache, or a tensor [1] of it, which a captured graph reads."""
 
@@ -41,6 +42,31 @@ def decoding_step(
         return steps[many]
 
 
+def pack_linear(weight: Tensor, bias: Tensor | None, batch_size: int) -> MatrixProduct:
+    """x W^T + b for x [batch_size, inputs] and W [outputs, inputs], packed for this batch size where that is faster.
+
+    On a CPU the weight is packed once in oneDNN's layout and then read at memory bandwidth; torch's default reads it at
+    half that speed for a batch of one, and repacks it in every product otherwise. Without oneDNN, a batch of one is
+    faster with a column-major weight.
+    """
+    if weight.is_cuda or weight.dtype != torch.float32:
+        return lambda x: F.linear(x, weight, bias)
+    if torch.backends.mkldnn.is_available():
+        try:
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), batch_size)
+            linear = torch.ops.mkldnn._linear_pointwise
+            linear(weight.new_zeros(batch_size, weight.shape[1]), packed, bias, "none", [], "")
+        except (AttributeError, RuntimeError):  # a private API: another version of torch may lack it
+            pass
+        else:
+            return lambda x: linear(x, packed, bias, "none", [], "")
+    outputs, inputs = weight.shape
+    if batch_size == 1 and outputs > inputs:
+        transposed = weight.T.contiguous()
+        return lambda x: x @ transposed if bias is None else torch.addmm(bias, x, transposed)
+    return lambda x: F.linear(x, weight, bias)
+
+
 class DecodingStep:
     """The blocks, the final norm and the softmax layer, for one position of each sequence."""
 
@@ -61,18 +87,14 @@ class DecodingStep:
         mask = None
         if isinstance(slot, Tensor):
             mask = (torch.arange(memory.shape[4], device=x.device) <= slot)[None, None, None]
-        for number, (block, products) in enumerate(zip(self.blocks, self.products, strict=True)):
-            qkv, out, expand, contract = products
-            before = block.pre_norm
-            mixed = out(_attend(qkv(_norm(x, block.attention_norm) if before else x), memory[:, number], slot, mask))
-            x = x + mixed if before else _norm(x + mixed, block.attention_norm)
-            hidden = contract(block.activation(expand(_norm(x, block.output_norm) if before else x)))
-            x = x + hidden if before else _norm(x + hidden, block.output_norm)
-        return self.head(x if self.top is None else _norm(x, self.top))
+        for number in range(len(self.blocks)):
+            x = self._run_block(number, x, memory[:, number], slot, mask)
+        return self.head(x if self.top is None else self.top(x))
 
-
-def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    def _run_block(self, number: int, x: Tensor, memory: Tensor, slot: Slot, mask: Tensor | None) -> Tensor:
+        block, (qkv, out, expand, contract) = self.blocks[number], self.products[number]
+        x = block.residual(block.attention_norm, x, lambda x: out(_attend(qkv(x), memory, slot, mask)))
+        return block.residual(block.output_norm, x, lambda x: contract(block.activation(expand(x))))
 
 
 def _attend(qkv: Tensor, memory: Tensor, slot: Slot, mask: Tensor | None) -> Tensor:

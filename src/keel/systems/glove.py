@@ -190,12 +190,12 @@ def _count_cooccurrences(data: Documents, special_ids: list[int], vocab_size: in
 
     Counts of validation documents are scaled up to the size of their corpus.
     """
-    from keel.kernels.cooccurrence import CELL, DocumentSpans, count_cooccurrences
-    from keel.kernels.word_counts import count_words
+    from keel.kernels.cooccurrence import CELL, count_cooccurrences
+    from keel.kernels.word_counts import TokenSpans, count_words
 
     ids = data.ids.numpy()
     begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)
-    text = DocumentSpans(ids.view(f"u{ids.itemsize}"), begins, stops)
+    text = TokenSpans(ids.view(f"u{ids.itemsize}"), begins, stops)
     digest = hashlib.blake2b(f"1 {system.window} {vocab_size} {special_ids}".encode(), digest_size=16)
     for array in text:
         digest.update(array.data)

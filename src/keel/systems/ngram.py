@@ -28,7 +28,8 @@ from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
 if TYPE_CHECKING:
-    from keel.kernels.ngram_counts import NgramCounts, SentenceSpans
+    from keel.kernels.ngram_counts import NgramCounts
+    from keel.kernels.word_counts import TokenSpans
 
 SHARES = 40
 """Examples per order: a default step estimates one order; an example is a share of the sentences."""
@@ -216,11 +217,11 @@ class NgramCounting(CountingObjective):
         inner[text.ids == self.eos_id] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
         return SentenceBatch(ids=text.ids, inner=inner)
 
-    def _with_boundaries(self, sentences: "SentenceSpans") -> SentenceBatch:
-        from keel.kernels.ngram_counts import SentenceBoundaries
+    def _with_boundaries(self, sentences: "TokenSpans") -> SentenceBatch:
+        from keel.kernels.ngram_counts import SentenceBoundaries, add_boundaries
 
         boundaries = SentenceBoundaries(self.bos_id, self.eos_id)
-        return SentenceBatch(ids=torch.from_numpy(sentences.with_boundaries(self.words, boundaries)))
+        return SentenceBatch(ids=torch.from_numpy(add_boundaries(sentences, self.words, boundaries)))
 
     def counts(self, batch: SentenceBatch) -> dict[str, Tensor]:
         words = batch.ids != self.bos_id
@@ -312,11 +313,11 @@ class NgramCounting(CountingObjective):
         return self.step(LastWords.context_at(ids, positions, self.bos_id, max(1, self.system.order - 1)))[0]
 
 
-def _sentences(data: Documents) -> "SentenceSpans":
-    from keel.kernels.ngram_counts import SentenceSpans
+def _sentences(data: Documents) -> "TokenSpans":
+    from keel.kernels.word_counts import TokenSpans
 
     ids, bounds = data.ids.numpy(), data.starts.numpy()
     first, last = data.spans.numpy().T
     sizes = last - first
     numbers = np.arange(sizes.sum()) + np.repeat(first - (sizes.cumsum() - sizes), sizes)
-    return SentenceSpans(ids.view(f"u{ids.itemsize}"), bounds[numbers], bounds[numbers + 1])
+    return TokenSpans(ids.view(f"u{ids.itemsize}"), bounds[numbers], bounds[numbers + 1])
