@@ -46,10 +46,10 @@ def numbers(device: torch.device) -> Numbers:
     """Normal ones of any shape that want a gradient."""
     generator = torch.Generator().manual_seed(0)
 
-    def draw(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    def sample(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.randn(*shape, generator=generator).to(device, dtype).requires_grad_()
 
-    return draw
+    return sample
 
 
 @pytest.fixture

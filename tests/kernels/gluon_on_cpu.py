@@ -1,7 +1,7 @@
 """Runs kernels in Gluon on a CPU: each partition of warps is a thread, and what is asynchronous on a GPU comes as late
 as it may, so that whoever does not wait for it reads or writes too early, and the result is wrong. For tiny tiles.
 
-What it cannot see: races among the warps of one partition, and what Triton's compiler makes of the words.
+What it cannot see: data hazards among the warps of one partition, and what Triton's compiler makes of the words.
 """
 
 import operator
@@ -50,10 +50,10 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for name in ["add", "sub", "mul", "truediv", "and_", "or_", "xor", "rshift", "ge", "gt", "le", "lt", "eq"]:
     one = getattr(operator, name)
-    mark = name.rstrip("_")
-    setattr(Value, f"__{mark}__", wrapped(one))
-    if mark in ("add", "sub", "mul", "truediv"):
-        setattr(Value, f"__r{mark}__", wrapped(lambda x, y, one=one: one(y, x)))
+    method = name.rstrip("_")
+    setattr(Value, f"__{method}__", wrapped(one))
+    if method in ("add", "sub", "mul", "truediv"):
+        setattr(Value, f"__r{method}__", wrapped(lambda x, y, one=one: one(y, x)))
 Value.__neg__ = wrapped(operator.neg)  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -64,7 +64,7 @@ class Pointer:
     def __add__(self, offset: Any) -> "Pointer":
         return Pointer(self.memory, self.offset + raw(offset))
 
-    def places(self, mask: Any) -> tuple[Tensor, Tensor]:
+    def positions(self, mask: Any) -> tuple[Tensor, Tensor]:
         offset = torch.as_tensor(self.offset)
         return offset, torch.as_tensor(raw(mask)).broadcast_to(offset.shape)
 
@@ -107,7 +107,7 @@ class Shared:
 
 
 class Barrier:
-    """Flips its phase when as many have arrived as it was made for, and all bytes that were promised."""
+    """Flips its phase after the given number of arrivals and all promised bytes."""
 
     def __init__(self):
         self.count, self.arrived, self.awaited, self.phase = 0, 0, 0, 0
@@ -256,13 +256,13 @@ class Machine:
 
     def language(self) -> Any:
         def load(pointer: Pointer, mask: Any = True, other: Any = 0) -> Any:
-            offset, there = pointer.places(mask)
+            offset, there = pointer.positions(mask)
             found = pointer.memory.flatten()[torch.where(there, offset, 0)]
             found = torch.where(there, found, torch.as_tensor(other, dtype=found.dtype))
             return Value(found)
 
         def store(pointer: Pointer, value: Value, mask: Any = True) -> None:
-            offset, there = pointer.places(mask)
+            offset, there = pointer.positions(mask)
             pointer.memory.flatten()[offset[there]] = value.data.to(pointer.memory.dtype)[there]
 
         def split(value: Value) -> tuple[Value, Value]:

@@ -5,7 +5,7 @@ from keel.kernels.branch_linear import branch_linear, branch_linear_twin
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_both_gradients_of_the_input_meet(dtype: torch.dtype) -> None:
+def test_both_gradients_of_the_input_are_added(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     x, weight = torch.randn(6, 5, generator=generator), torch.randn(4, 5, generator=generator)
     bias = torch.randn(4, generator=generator, requires_grad=True)

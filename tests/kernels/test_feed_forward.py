@@ -19,11 +19,11 @@ def plain(x, expand, bias, contract, *, tanh=False):
 
 @pytest.fixture
 def inputs(numbers):
-    def draw(tokens, width, hidden, dtype=torch.float16):
+    def sample(tokens, width, hidden, dtype=torch.float16):
         weights = numbers(hidden, width), numbers(hidden), numbers(width, hidden)
         return numbers(tokens, width, dtype=dtype), *((w.detach() * 0.05).requires_grad_() for w in weights)
 
-    return draw
+    return sample
 
 
 @pytest.mark.parametrize("shape", [(256, 64, 128), (200, 136, 328), (1, 8, 16)])  # whole tiles, parts, hardly any
@@ -46,8 +46,8 @@ def test_the_network_may_be_used_without_what_goes_on_beside_it(hold, inputs):
 def test_where_nothing_learns_the_result_is_the_same(inputs):
     given = inputs(300, 32, 264)
     with torch.no_grad():
-        asked = feed_forward(*given)[0]
-    assert torch.equal(asked, feed_forward(*given)[0])
+        inferred = feed_forward(*given)[0]
+    assert torch.equal(inferred, feed_forward(*given)[0])
 
 
 def test_float32_and_odd_widths_go_the_plain_way(inputs):

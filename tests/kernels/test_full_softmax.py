@@ -8,11 +8,11 @@ from keel.kernels import full_softmax
 @pytest.mark.parametrize("weighted", [False, True])
 def test_loss_and_gradients_are_those_of_all_scores_at_once(monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
     monkeypatch.setattr(full_softmax, "ROOM", 3 * 50)  # three places at a time, the last part smaller
-    draw = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     vectors, table, bias = (
-        torch.randn(*shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in ((10, 6), (50, 6), (50,))
+        torch.randn(*shape, generator=rng, dtype=torch.float64).requires_grad_() for shape in ((10, 6), (50, 6), (50,))
     )
-    targets, shares = torch.randint(50, (10,), generator=draw), torch.rand(10, generator=draw, dtype=torch.float64)
+    targets, shares = torch.randint(50, (10,), generator=rng), torch.rand(10, generator=rng, dtype=torch.float64)
     weights = shares if weighted else None
     loss = full_softmax.softmax_loss(vectors, table, bias, targets, weights)
     each = F.cross_entropy(F.linear(vectors, table, bias), targets, reduction="none")

@@ -18,12 +18,12 @@ def inputs(dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """x, the state before and the weights; all but the state want gradients."""
     generator = torch.Generator().manual_seed(0)
 
-    def draw(*shape: int, learned: bool = True) -> Tensor:
+    def sample(*shape: int, learned: bool = True) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(learned)
 
-    state = draw(STACKS, BATCH, OUT, learned=False), draw(STACKS, BATCH, CELLS, learned=False)
-    weights = draw(STACKS, IN, 4 * CELLS), draw(STACKS, 4 * CELLS), draw(STACKS, OUT, 4 * CELLS)
-    return [draw(STACKS, TIME, BATCH, IN), *state, *weights, draw(STACKS, CELLS, OUT)]
+    state = sample(STACKS, BATCH, OUT, learned=False), sample(STACKS, BATCH, CELLS, learned=False)
+    weights = sample(STACKS, IN, 4 * CELLS), sample(STACKS, 4 * CELLS), sample(STACKS, OUT, 4 * CELLS)
+    return [sample(STACKS, TIME, BATCH, IN), *state, *weights, sample(STACKS, CELLS, OUT)]
 
 
 def outcome(function: partial[tuple[Tensor, Tensor]], values: list[Tensor]) -> list[Tensor]:
@@ -60,11 +60,11 @@ def test_without_clips_it_is_the_lstm_of_torch() -> None:
     for stack in range(STACKS):
         theirs = nn.LSTM(IN, CELLS, proj_size=OUT, dtype=torch.float64)
 
-        def turned(gates: Tensor) -> Tensor:
+        def in_torch_order(gates: Tensor) -> Tensor:
             return torch.cat([gates.chunk(4, -1)[number] for number in order], -1).movedim(-1, 0)
 
-        weights = {"weight_ih_l0": turned(into[stack]), "weight_hh_l0": turned(recurrent[stack])}
-        weights |= {"weight_hr_l0": projection[stack].T, "bias_ih_l0": turned(bias[stack])}
+        weights = {"weight_ih_l0": in_torch_order(into[stack]), "weight_hh_l0": in_torch_order(recurrent[stack])}
+        weights |= {"weight_hr_l0": projection[stack].T, "bias_ih_l0": in_torch_order(bias[stack])}
         theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * CELLS)})
         expected, (_, cell) = theirs(x[stack], (hidden[stack : stack + 1], cells[stack : stack + 1]))
         ends = torch.full((BATCH,), TIME - 1)

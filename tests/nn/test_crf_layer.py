@@ -43,10 +43,12 @@ def test_every_chain_counted_one_by_one_comes_to_the_same(spread: float) -> None
         assert float(found[row].detach()) == pytest.approx(float(expected), rel=1e-5, abs=1e-5 * spread)
         assert tuple(best[row, :length].tolist()) == max(scores, key=lambda chain: scores[chain])
         assert not best[row, length:].any()
-        chances = torch.zeros(length, 3, dtype=torch.float64)
-        for chain, chance in zip(scores, (every - whole).exp(), strict=True):
-            chances[range(length), chain] += chance
-        torch.testing.assert_close(marginals[row, :length].double(), chances, atol=1e-5 * max(1.0, spread / 5), rtol=0)
+        expected_marginals = torch.zeros(length, 3, dtype=torch.float64)
+        for chain, probability in zip(scores, (every - whole).exp(), strict=True):
+            expected_marginals[range(length), chain] += probability
+        torch.testing.assert_close(
+            marginals[row, :length].double(), expected_marginals, atol=1e-5 * max(1.0, spread / 5), rtol=0
+        )
         assert not marginals[row, length:].any()
 
 

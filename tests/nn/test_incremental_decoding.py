@@ -34,17 +34,17 @@ def laid_out(monkeypatch: pytest.MonkeyPatch) -> "Counter[bool]":
     count: Counter[bool] = Counter()
     plain = incremental_decoding.pack_linear
 
-    def counted(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
+    def count_and_pack(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
         count[rows > 1] += 1
         return plain(weight, bias, rows)
 
-    monkeypatch.setattr(incremental_decoding, "pack_linear", counted)
+    monkeypatch.setattr(incremental_decoding, "pack_linear", count_and_pack)
     return count
 
 
 @torch.no_grad()
-def written(objective: GptPretraining, rows: int, steps: int, together: Barrier | None = None) -> list[list[int]]:
-    """The likeliest ids after a prompt, each thread's step beside the other's."""
+def greedy_ids(objective: GptPretraining, rows: int, steps: int, together: Barrier | None = None) -> list[list[int]]:
+    """The most probable ids after a prompt, each thread's step beside the other's."""
     ids, state, found = torch.arange(3 * rows).view(rows, 3) % len(WORDS), objective.new_state(rows), []
     for _ in range(steps):
         if together:
@@ -60,10 +60,10 @@ def test_one_row_and_many_side_by_side_are_laid_out_once_each(
 ) -> None:
     sizes = 1, 2, 1, 3
     with ThreadPoolExecutor(len(sizes)) as pool:
-        found = [*pool.map(partial(written, objective, steps=12, together=Barrier(len(sizes))), sizes)]
+        found = [*pool.map(partial(greedy_ids, objective, steps=12, together=Barrier(len(sizes))), sizes)]
     once = 4 * LAYERS + 1
     assert laid_out == {False: once, True: once}
-    assert found == [written(objective, rows, 12) for rows in sizes]
+    assert found == [greedy_ids(objective, rows, 12) for rows in sizes]
     assert laid_out == {False: once, True: once}, "and found again by who writes later"
 
 
@@ -87,19 +87,19 @@ def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptPretrai
 @pytest.mark.gpu
 def test_two_threads_capture_their_steps(objective: GptPretraining) -> None:
     objective = objective.to("cuda")
-    written(objective, 2, 3)  # what torch sets up once is no part of it
+    greedy_ids(objective, 2, 3)  # what torch sets up once is no part of it
     graphs: list[DecodingGraph] = []
     plain = DecodingGraph._capture
 
-    def heard(self: DecodingGraph, ids: Tensor, slot: int) -> None:
+    def capture(self: DecodingGraph, ids: Tensor, slot: int) -> None:
         graphs.append(self)
         plain(self, ids, slot)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DecodingGraph, "_capture", heard)
+        patch.setattr(DecodingGraph, "_capture", capture)
         for _ in range(10):
             with ThreadPoolExecutor(2) as pool:
-                found = [*pool.map(partial(written, objective, steps=100, together=Barrier(2)), (1, 2))]
-            assert found == [written(objective, rows, 100) for rows in (1, 2)]
+                found = [*pool.map(partial(greedy_ids, objective, steps=100, together=Barrier(2)), (1, 2))]
+            assert found == [greedy_ids(objective, rows, 100) for rows in (1, 2)]
     assert len(graphs) >= 80  # room was made once while each of 40 texts was written
     assert all(graph.graph is not None for graph in graphs)

@@ -24,16 +24,16 @@ def top() -> torch.Tensor:
     return -torch.rand(3, 5, 4, generator=torch.Generator().manual_seed(0)) - 1
 
 
-def expected(row: torch.Tensor, how: Pool) -> torch.Tensor:
+def expected(row: torch.Tensor, strategy: Pool) -> torch.Tensor:
     ways = {"mean": row.mean(0), "max": row.amax(0), "first": row[0], "last": row[-1]}
-    return torch.cat([ways["last"], ways["max"], ways["mean"]]) if how == "concat" else ways[how]
+    return torch.cat([ways["last"], ways["max"], ways["mean"]]) if strategy == "concat" else ways[strategy]
 
 
-@pytest.mark.parametrize("how", ["concat", "mean", "max", "first", "last"])
-def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, how: Pool) -> None:
+@pytest.mark.parametrize("strategy", ["concat", "mean", "max", "first", "last"])
+def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, strategy: Pool) -> None:
     padded = TokenBatch(ids=torch.zeros(3, 5, dtype=torch.long), lengths=torch.tensor(LENGTHS))
-    wanted = torch.stack([expected(row[:length], how) for row, length in zip(top, LENGTHS, strict=True)])
-    torch.testing.assert_close(pool_tokens(top, padded, how), wanted)
+    wanted = torch.stack([expected(row[:length], strategy) for row, length in zip(top, LENGTHS, strict=True)])
+    torch.testing.assert_close(pool_tokens(top, padded, strategy), wanted)
     end_to_end = torch.cat([row[:length] for row, length in zip(top, LENGTHS, strict=True)])[None]
     packed = TokenBatch(
         ids=torch.zeros(1, 9, dtype=torch.long),
@@ -41,14 +41,14 @@ def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, how: Pool
         sequence_starts=torch.tensor([0, 3, 4]),
         max_seqlen=8,
     )
-    torch.testing.assert_close(pool_tokens(end_to_end, packed, how), wanted)
+    torch.testing.assert_close(pool_tokens(end_to_end, packed, strategy), wanted)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples, frozen: bool) -> None:
     task = make_task(reviews, pool="concat", frozen=frozen).eval()
     assert task.classifier.in_features == 3 * task.encoder.width
-    assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would teach it
+    assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would train it
     data = task.encode_examples(reviews)
     assert (data.features is not None) == frozen
     rows = data.padded_batch(np.arange(4))
@@ -64,11 +64,11 @@ def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples,
 SETTINGS: dict[str, Any] = {"dev": None, "device": "cpu", "epochs": 1}
 
 
-@pytest.mark.parametrize("how", ["concat", "max"])
-def test_a_folder_remembers_it(how: Pool, make_task: MakeTask, reviews: Examples, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["concat", "max"])
+def test_a_folder_remembers_it(strategy: Pool, make_task: MakeTask, reviews: Examples, tmp_path: Path) -> None:
     task = make_task(reviews)
     base = Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer)
-    tuned = finetune(base, reviews, pool=how, out=tmp_path / "m", **SETTINGS)
+    tuned = finetune(base, reviews, pool=strategy, out=tmp_path / "m", **SETTINGS)
     again = Model.load(tmp_path / "m")
     texts = ["a wonderful film", "a dreadful story of it"]
     for one, other in zip(tuned.predict(texts), again.predict(texts), strict=True):
@@ -77,7 +77,7 @@ def test_a_folder_remembers_it(how: Pool, make_task: MakeTask, reviews: Examples
     # Their own classifier would read [CLS]: what they find is an encoder without one.
     transformers = pytest.importorskip("transformers")
     assert type(transformers.AutoModel.from_pretrained(tmp_path / "m")).__name__ == "BertModel"
-    assert again.card.recipe["pool"] == how
+    assert again.card.recipe["pool"] == strategy
 
 
 def test_the_model_that_it_starts_from_stays_as_it_was(make_task: MakeTask, reviews: Examples) -> None:

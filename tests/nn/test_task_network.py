@@ -71,8 +71,8 @@ def test_a_transformer_takes_a_network_and_stays_one_for_others(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
-def test_characters_tell_words_without_vectors_apart(vectors: Model, tmp_path: Path, kind: str) -> None:
-    """Xerxes and xylophone are both unknown: only their letters, and their case, tell a name."""
+def test_characters_distinguish_words_without_vectors(vectors: Model, tmp_path: Path, kind: str) -> None:
+    """Xerxes and xylophone are both unknown: only their characters and their case show a name."""
     finetune(vectors, TAGGED, task="tag", characters=kind, freeze=True, epochs=30, out=tmp_path / "m", **QUICK)  # pyright: ignore[reportArgumentType]
     model = Model.load(tmp_path / "m")
     assert evaluate(model, TAGGED).main_value == 1.0
@@ -84,15 +84,15 @@ def test_words_are_read_the_same_whatever_stands_beside_them() -> None:
     torch.manual_seed(0)
     network = HeadNetwork(6, kind="gru", width=4, layers=2, dropout=0.5, characters="cnn").eval()
     x, counts, words = torch.randn(2, 5, 6), torch.tensor([5, 2]), torch.tensor([[0, 1, 2, 1, 0], [2, 1, 0, 0, 0]])
-    letters = character_units(["a", "boat", "é" * 100])
-    together = network(x, counts, words, letters)
-    alone = network(x[1:, :2], counts[1:], words[1:, :2], letters)
+    characters = character_units(["a", "boat", "é" * 100])
+    together = network(x, counts, words, characters)
+    alone = network(x[1:, :2], counts[1:], words[1:, :2], characters)
     assert together.shape == (2, 5, network.width)
     assert torch.allclose(together[1, :2], alone[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
-def test_a_word_s_letters_are_its_own(kind: Any) -> None:
+def test_the_characters_of_a_word_are_encoded_independently(kind: Any) -> None:
     reader = CharacterEncoder(kind, 0.5).eval()
     together = reader(character_units(["a", "boat", "in Oslo"]))
     for word, vector in zip(["a", "boat", "in Oslo"], together, strict=True):
@@ -100,11 +100,11 @@ def test_a_word_s_letters_are_its_own(kind: Any) -> None:
     assert together.shape == (3, reader.width)
 
 
-def test_words_are_spelled_by_bytes_and_long_ones_cut() -> None:
-    spelling = character_units(["né", "x" * 5000 + "y"])
-    assert spelling.unit_ids[:5].tolist() == [BEGIN, ord("n"), 0xC3, 0xA9, END]
-    assert spelling.unit_counts.tolist() == [5, MAX_BYTES + 2]
-    assert spelling.unit_ids[-2:].tolist() == [ord("y"), END]
+def test_words_are_encoded_by_bytes_and_long_ones_cut() -> None:
+    units = character_units(["né", "x" * 5000 + "y"])
+    assert units.unit_ids[:5].tolist() == [BEGIN, ord("n"), 0xC3, 0xA9, END]
+    assert units.unit_counts.tolist() == [5, MAX_BYTES + 2]
+    assert units.unit_ids[-2:].tolist() == [ord("y"), END]
 
 
 @pytest.mark.parametrize("system", [Onehot(), FastText().finetuning_policy.from_scratch_system()])

@@ -67,7 +67,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     assert torch.equal(x.grad, y.detach())
 
 
-def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
+def test_dropout_depends_on_the_seed_and_is_off_outside_training() -> None:
     dropout = FastDropout(0.5).train()
     x = torch.randn(7, 5, 3)
     torch.manual_seed(1)
@@ -79,12 +79,12 @@ def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
     assert torch.equal(dropout.eval()(x), x)
 
 
-def test_places_that_look_back_are_not_asked_alone() -> None:
+def test_causal_attention_refuses_the_first_queries_only() -> None:
     with pytest.raises(AssertionError, match="the last positions"):
         MultiHeadAttention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, query_count=1)
 
 
-def test_the_gist_is_what_the_whole_output_would_give() -> None:
+def test_pooled_features_equal_those_of_the_whole_output() -> None:
     torch.manual_seed(0)
     encoder = Bert(layers=3, width=64, head_dim=16, max_positions=32, sequence_length=32).build_encoder(100).eval()
     rows = TokenBatch.pad([[1, *range(5, 5 + length)] for length in (3, 9, 20)])

@@ -12,7 +12,7 @@ from keel.training.objective import Tensors
 EMPTY = 260
 """Character id of padding."""
 SHORT = 13
-"""Characters of a short word, with those that mark its begin and end; nearly all words are short."""
+"""Characters of a short word, with those for its begin and end; nearly all words are short."""
 
 
 @dataclass(frozen=True, kw_only=True)

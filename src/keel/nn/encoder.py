@@ -151,13 +151,13 @@ class Decoder(nn.Module):
     def __init__(self, encoder: Encoder, vocabulary: int, width: int, *, shared: bool):
         super().__init__()
         self.vocab_size, self.width = vocabulary, width
-        self.lender = (encoder,)
+        self.embedding_owner = (encoder,)
         """The encoder whose embeddings it shares, if it does: in a tuple, so that they are not its own parameters."""
         self.words = None if shared and vocabulary == encoder.vocab_size else nn.Embedding(vocabulary, width)
 
     def word_embeddings(self) -> Tensor:
         """[vocabulary, width] embeddings of the target vocabulary."""
-        table = self.lender[0].word_embeddings() if self.words is None else self.words.weight
+        table = self.embedding_owner[0].word_embeddings() if self.words is None else self.words.weight
         assert table is not None, "an encoder that shares embeddings has a table of them"
         return table
 

@@ -101,23 +101,23 @@ class HeadNetwork(nn.Module):
             self.width = stack.width
 
     def forward(
-        self, vectors: Tensor, counts: Tensor, words: Tensor | None = None, letters: SubwordUnits | None = None
+        self, vectors: Tensor, counts: Tensor, words: Tensor | None = None, characters: SubwordUnits | None = None
     ) -> Tensor:
         """[batch, words, width] of vectors [batch, words, inputs], `counts` [batch] per sequence; `words` is the
-        index of each word among the distinct ones that `letters` describes."""
-        return self.dropout(self._contextualize(vectors, counts, words, letters))
+        index of each word among the distinct ones that `characters` describes."""
+        return self.dropout(self._contextualize(vectors, counts, words, characters))
 
     def max_pooled(self, vectors: Tensor, counts: Tensor) -> Tensor:
         """[batch, width]: max pooling over the words."""
         return self.dropout(max_over_time(self._contextualize(vectors, counts), counts))
 
     def _contextualize(
-        self, x: Tensor, counts: Tensor, words: Tensor | None = None, letters: SubwordUnits | None = None
+        self, x: Tensor, counts: Tensor, words: Tensor | None = None, characters: SubwordUnits | None = None
     ) -> Tensor:
         if self.letters is not None:
             assert words is not None
-            assert letters is not None
-            x = torch.cat([x, F.embedding(words, self.letters(letters)).to(x.dtype)], -1)
+            assert characters is not None
+            x = torch.cat([x, F.embedding(words, self.letters(characters)).to(x.dtype)], -1)
         for layer in self.layers:
             x = self.dropout(x)
             x = F.relu(layer(x, counts)) if isinstance(layer, ConvolutionFilters) else layer(x, counts)[0][-1]

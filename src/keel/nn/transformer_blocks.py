@@ -155,12 +155,12 @@ class DecoderBlock(TransformerBlock):
         assert self.cross is not None
         batch, time, width = x.shape
 
-        def shown(name: str, value: Tensor) -> None:  # [sources, heads, beams x time, source time]
+        def record_cross(name: str, value: Tensor) -> None:  # [sources, heads, beams x time, source time]
             assert record is not None
             record(f"cross_{name}", value.unflatten(2, (-1, time)).transpose(1, 2).flatten(0, 1))
 
         q = self.cross.queries(x.reshape(len(memory), -1, width))
-        mixed = self.cross.attend(q, memory[:, 0], memory[:, 1], mask, shown if record is not None else None)
+        mixed = self.cross.attend(q, memory[:, 0], memory[:, 1], mask, record_cross if record else None)
         return mixed.view(batch, time, width)
 
 

@@ -62,15 +62,15 @@ def on_hopper(monkeypatch):
 
 
 def test_a_kernel_is_checked_once_and_trusted_if_near_its_twin(on_hopper):
-    asked = []
+    checked = []
 
     def near(device: torch.device, dtype: torch.dtype) -> float:
-        asked.append((device.index, dtype))
+        checked.append((device.index, dtype))
         return 0.01
 
     assert gluon.trusted(near, on_hopper)
     assert gluon.trusted(near, on_hopper)
-    assert asked == [(0, torch.bfloat16)]
+    assert checked == [(0, torch.bfloat16)]
 
 
 def test_a_kernel_is_checked_with_each_of_its_settings(on_hopper):
