@@ -149,19 +149,18 @@ def _merge_pair(x, y, joint, transposed, shared, active, nlogn):
 
 
 @njit(cache=True, nogil=True)
-def _update_logs(slot, lefts, rights, log_left, log_right):
+def _update_logs(slot, margins, logs):
     """Recompute log(R(a) + R(b)) and log(S(a) + S(b)) for one class."""
-    for b in range(len(lefts)):
-        low, high = min(slot, b), max(slot, b)
-        log_left[low, high] = np.log(max(1.0, lefts[slot] + lefts[b]))
-        log_right[low, high] = np.log(max(1.0, rights[slot] + rights[b]))
+    for side in range(2):
+        for b in range(margins.shape[1]):
+            logs[side, min(slot, b), max(slot, b)] = np.log(max(1.0, margins[side, slot] + margins[side, b]))
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _merge_losses(row, shared, log_left, log_right, left, right, own, inner_left, inner_right, terms, losses):
-    """Fill in the loss of each merge of one class with a later one; return the smallest."""
-    least = 1e299
-    for b in range(row + 1, len(terms)):
+def _merge_losses(a, shared, log_left, log_right, inner_left, inner_right, terms, losses):
+    """Fill in the loss of each merge of class a with a later one; return the smallest."""
+    least, left, right, own = 1e299, inner_left[a], inner_right[a], terms[a]
+    for b in range(a + 1, len(terms)):
         loss = (left + inner_left[b]) * log_left[b] + (right + inner_right[b]) * log_right[b]
         loss -= own + terms[b] + shared[b]
         losses[b] = loss
@@ -170,19 +169,16 @@ def _merge_losses(row, shared, log_left, log_right, left, right, own, inner_left
 
 
 @njit(cache=True, nogil=True)
-def _best_merge(shared, log_left, log_right, lefts, rights, inner_left, inner_right, active, terms, losses):
+def _best_merge(shared, logs, margins, inner, active, terms, losses):
     """Return the pair whose merge loses the least mutual information, and the loss."""
-    size = len(lefts)
+    size = len(active)
     for a in range(size):
-        terms[a] = inner_left[a] * np.log(max(1.0, lefts[a])) + inner_right[a] * np.log(max(1.0, rights[a]))
+        terms[a] = inner[0, a] * np.log(max(1.0, margins[0, a])) + inner[1, a] * np.log(max(1.0, margins[1, a]))
     best, x, y = 1e299, -1, -1
     for a in range(size - 1):
         if not active[a]:
             continue
-        least = _merge_losses(
-            a, shared[a], log_left[a], log_right[a], inner_left[a], inner_right[a], terms[a],
-            inner_left, inner_right, terms, losses,
-        )  # fmt: skip
+        least = _merge_losses(a, shared[a], logs[0, a], logs[1, a], inner[0], inner[1], terms, losses)
         if least < best:
             best, x = least, a
             for b in range(a + 1, size):
@@ -213,17 +209,15 @@ def merge_classes(
     `before` the predecessors. Fills in slots[word] and merges[step] = (kept, merged, loss), -1 if there was no merge.
     """
     size = len(joint)
-    lefts, rights = np.zeros(size), np.zeros(size)
-    inner_left, inner_right = np.zeros(size), np.zeros(size)
+    # Left and right: R and S, r and s, log(R(a) + R(b)) and log(S(a) + S(b)).
+    margins, inner, logs = np.zeros((2, size)), np.zeros((2, size)), np.zeros((2, size, size))
     for word in range(words):
         if slots[word] >= 0:
-            lefts[slots[word]] += after_counts[after_starts[word] : after_starts[word + 1]].sum()
-            rights[slots[word]] += before_counts[before_starts[word] : before_starts[word + 1]].sum()
+            margins[0, slots[word]] += after_counts[after_starts[word] : after_starts[word + 1]].sum()
+            margins[1, slots[word]] += before_counts[before_starts[word] : before_starts[word + 1]].sum()
     for a in range(size):
-        inner_left[a], inner_right[a] = joint[a].sum(), transposed[a].sum()
-    log_left, log_right = np.zeros((size, size)), np.zeros((size, size))
-    for a in range(size):
-        _update_logs(a, lefts, rights, log_left, log_right)
+        inner[0, a], inner[1, a] = joint[a].sum(), transposed[a].sum()
+        _update_logs(a, margins, logs)
     terms, losses = np.empty(size), np.empty(size)
     for row in range(first, last):
         merges[row - first, 0] = merges[row - first, 1] = -1
@@ -233,42 +227,37 @@ def merge_classes(
                 slot += 1
             slots[row] = slot
             active[slot] = True
-            lefts[slot] = rights[slot] = 0
+            margins[:, slot] = 0
             for i in range(after_starts[row], after_starts[row + 1]):
-                lefts[slot] += after_counts[i]
+                margins[0, slot] += after_counts[i]
                 if slots[after[i]] >= 0:
                     joint[slot, slots[after[i]]] += after_counts[i]
             for i in range(before_starts[row], before_starts[row + 1]):
-                rights[slot] += before_counts[i]
+                margins[1, slot] += before_counts[i]
                 if slots[before[i]] >= 0 and before[i] != row:
                     joint[slots[before[i]], slot] += before_counts[i]
             for k in range(size):
                 transposed[slot, k], transposed[k, slot] = joint[k, slot], joint[slot, k]
                 shared[min(slot, k), max(slot, k)] = 0.0 if active[k] else NOT_A_PAIR
             for k in range(size):
-                inner_left[k] += joint[k, slot] if k != slot else 0
-                inner_right[k] += joint[slot, k] if k != slot else 0
-            inner_left[slot], inner_right[slot] = joint[slot].sum(), transposed[slot].sum()
+                inner[0, k] += joint[k, slot] if k != slot else 0
+                inner[1, k] += joint[slot, k] if k != slot else 0
+            inner[0, slot], inner[1, slot] = joint[slot].sum(), transposed[slot].sum()
             _add_class(slot, joint, transposed, shared, active, nlogn)
-            _update_logs(slot, lefts, rights, log_left, log_right)
+            _update_logs(slot, margins, logs)
             if not active.all():
                 continue
-        x, y, loss = _best_merge(
-            shared, log_left, log_right, lefts, rights, inner_left, inner_right, active, terms, losses
-        )
+        x, y, loss = _best_merge(shared, logs, margins, inner, active, terms, losses)
         if x < 0:  # a single class is left
             continue
-        if np.count_nonzero(joint[x]) + np.count_nonzero(transposed[x]) < np.count_nonzero(joint[y]) + np.count_nonzero(
-            transposed[y]
-        ):
+        x_neighbours, y_neighbours = np.count_nonzero(joint[x]), np.count_nonzero(joint[y])
+        if x_neighbours + np.count_nonzero(transposed[x]) < y_neighbours + np.count_nonzero(transposed[y]):
             x, y = y, x
         _merge_pair(x, y, joint, transposed, shared, active, nlogn)
-        lefts[x] += lefts[y]
-        rights[x] += rights[y]
-        inner_left[x] += inner_left[y]
-        inner_right[x] += inner_right[y]
-        lefts[y] = rights[y] = inner_left[y] = inner_right[y] = 0
-        _update_logs(x, lefts, rights, log_left, log_right)
+        for table in (margins, inner):
+            table[:, x] += table[:, y]
+            table[:, y] = 0
+        _update_logs(x, margins, logs)
         for word in range(min(row + 1, words)):
             if slots[word] == y:
                 slots[word] = x

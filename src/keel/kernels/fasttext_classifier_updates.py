@@ -159,29 +159,16 @@ def _errors(scores, labels, count, softmax, errors):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def update_classifier(
-    order,  # which texts, in order
-    states,  # RNG state of each of these
-    bag_starts,  # this and the following up to targets: as in _BagArrays of systems/fasttext_classifier.py
-    ids,
-    words,
-    parts,
-    starts,
-    classes,
-    targets,
-    inputs,
-    grams,
-    outputs,
-    nodes,  # [classes, depth] or empty: the path to each class in the Huffman tree
-    signs,  # [classes, depth] the direction at each node, 1 or -1
-    lengths,  # [classes]
-    probabilities,  # [classes] or empty: the alias table of negatives
-    aliases,
-    negatives,
-    softmax,
-    lr,
-):
-    """Update by these texts, one after the other; return the sum of losses and the numbers of texts and words."""
+def update_classifier(order, states, bags, inputs, grams, outputs, tree, sampling, negatives, softmax, lr):
+    """Update by the texts of `order`, with an RNG state for each; return the sum of losses and the numbers of texts and
+    words.
+
+    `bags` are the arrays of _BagArrays in systems/fasttext_classifier.py, `tree` the paths to the classes (HuffmanTree)
+    and `sampling` the alias table of negatives; a loss without them gets empty ones.
+    """
+    bag_starts, ids, words, parts, starts, classes, targets = bags
+    nodes, signs, lengths = tree
+    probabilities, aliases = sampling
     width, most = inputs.shape[1], max(len(outputs), 1 + negatives, nodes.shape[1])
     hidden, change = np.zeros(width, np.float32), np.zeros(width, np.float32)
     scores, errors, labels = np.zeros(most, np.float32), np.zeros(most, np.float32), np.zeros(most, np.float32)
@@ -205,8 +192,7 @@ def update_classifier(
         if owned + found == 0:
             continue
         share = np.float32(1.0) / np.float32(owned + found)
-        for i in range(width):
-            hidden[i] = np.float32(0.0)
+        hidden[:] = 0
         _sum_rows(inputs, own_rows, owned, hidden)
         _sum_rows(grams, gram_rows, found, hidden)
         for i in range(width):
@@ -221,24 +207,21 @@ def update_classifier(
         elif len(probabilities) > 0:
             count = 1 + negatives
             sample_labels(right, probabilities, aliases, states[number], compared[:count])
-            labels[0] = np.float32(1.0)
+            labels[0] = 1
         elif targets.shape[1] > 0:
             count = targets.shape[1]
-            for k in range(count):
-                labels[k] = targets[text, k]
+            labels[:count] = targets[text]
         else:
             count = len(outputs)
-            for k in range(count):
-                labels[k] = np.float32(0.0)
-            labels[right] = np.float32(1.0)
+            labels[:] = 0
+            labels[right] = 1
         for k in range(count):
             row, score = outputs[compared[k]], np.float32(0.0)
             for i in range(width):
                 score += row[i] * hidden[i]
             scores[k] = score
         loss += _errors(scores, labels, count, softmax, errors)
-        for i in range(width):
-            change[i] = np.float32(0.0)
+        change[:] = 0
         for k in range(count):
             row, step = outputs[compared[k]], lr * errors[k]
             for i in range(width):

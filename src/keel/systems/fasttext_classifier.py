@@ -155,7 +155,7 @@ class BagTraining(CustomUpdate):
     def update(
         self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels import fasttext_classifier_updates
+        from keel.kernels.fasttext_classifier_updates import update_classifier
 
         if self._arrays is None or self._arrays[0] is not data:
             self._arrays = (data, self._as_arrays(data))
@@ -168,18 +168,8 @@ class BagTraining(CustomUpdate):
 
         def learn(part: int) -> tuple[float, int, int]:
             mine = np.ascontiguousarray(index[part::threads]), np.ascontiguousarray(states[part::threads])
-            return fasttext_classifier_updates.update_classifier(
-                *mine,
-                *texts,
-                inputs,
-                grams,
-                outputs,
-                *tree,
-                *self.drawing,
-                self.negatives,
-                self.loss == "softmax",
-                np.float32(lr),
-            )
+            settings = self.negatives, self.loss == "softmax", np.float32(lr)
+            return update_classifier(*mine, texts, inputs, grams, outputs, tree, self.drawing, *settings)
 
         if threads == 1:
             results = [learn(0)]
