@@ -125,10 +125,7 @@ def _findings(
             yield Finding("note", name, bound, remedy)
     if unknown is not None and unknown > 0.01:
         yield Finding(
-            "warning",
-            name,
-            f"{unknown:.1%} of the tokens are unknown to the model",
-            "train a tokenizer on this text",
+            "warning", name, f"{unknown:.1%} of the tokens are unknown to the model", "train a tokenizer on this text"
         )
 
 

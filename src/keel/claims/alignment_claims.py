@@ -21,10 +21,7 @@ NOUNS = {
 }  # fmt: skip
 ADJECTIVES = {"white": "blanc", "black": "negr", "small": "pequeñ", "new": "nuev", "red": "roj", "old": "viej"}
 VERBS = {"sees": "ve", "has": "tiene", "likes": "quiere", "finds": "halla"}
-EXAMPLE = (
-    ["the", "white", "dog", "sees", "the", "red", "moon"],
-    ["el", "perro", "blanco", "ve", "la", "luna", "roja"],
-)
+EXAMPLE = (["the", "white", "dog", "sees", "the", "red", "moon"], ["el", "perro", "blanco", "ve", "la", "luna", "roja"])
 BOS, EOS = "<s>", "</s>"
 
 
@@ -85,8 +82,7 @@ def step_by_step(say: Say) -> Finding:
     return Finding(
         difference < 1e-5 and hits > 0.9 * total,
         f"the five formulas equal the network (difference {difference:.0e}), and without alignment labels "
-        f"{hits / total:.0%} "
-        "of the words attend most to their translation, across the changed word order",
+        f"{hits / total:.0%} of the words attend most to their translation, across the changed word order",
     )
 
 
@@ -117,9 +113,8 @@ def every_position(say: Say) -> Finding:
         say(f"{length:6}   {length:6}   {alphas.numel():6}   {none:12}   {sum(keys):13}")
     return Finding(
         every and counts[40] == 64 * counts[5],
-        f"every step attends to every position: {counts[40]:,} scores for 40 source and 40 target words, 64 "
-        "times those for "
-        "5 and 5; only the keys W_k h_j are computed once per text",
+        f"every step attends to every position: {counts[40]:,} scores for 40 source and 40 target words, 64 times "
+        "those for 5 and 5; only the keys W_k h_j are computed once per text",
     )
 
 
@@ -149,9 +144,8 @@ def additive_score(say: Say) -> Finding:
         say(f"{20:5}   {encoder.width:3}   {hidden:6}   {size:23,}   {(found - plain).abs().max().item():.0e}")
     return Finding(
         same < 1e-5 and without_bias,
-        f"the score equals the formula (difference {same:.0e}) and has no bias; queries and keys may differ in "
-        "size, unlike "
-        "for a dot product, and the hidden size h is free: h (20 + 40 + 1) parameters",
+        f"the score equals the formula (difference {same:.0e}) and has no bias; queries and keys may differ in size, "
+        "unlike for a dot product, and the hidden size h is free: h (20 + 40 + 1) parameters",
     )
 
 

@@ -82,7 +82,7 @@ def adding_positions(say: Say) -> Finding:
         say(f"{width:5}   {cosine:34.3f}   {found[0]:33.0%}   {found[1]:4.0%}")
     return Finding(
         difference < 1e-3 and min(found) > 0.99,
-        f"adding is concatenation with a shared matrix, and at width 512 a linear probe of the sum recovers "
+        "adding is concatenation with a shared matrix, and at width 512 a linear probe of the sum recovers "
         f"{found[0]:.0%} of the positions and {found[1]:.0%} of the words",
     )
 
@@ -109,9 +109,7 @@ def position_of_cls(say: Say) -> Finding:
 def masked_word_attention(say: Say) -> Finding:
     """99: the masked position gives the query; keys and values come from all positions."""
     model = learn_sentences(
-        [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()],
-        TINY,
-        steps=500,
+        [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()], TINY, steps=500
     )
     text = "[MASK] is the capital of italy ."
     inputs = model.system.build_inputs(model.tokenizer, model.tokenizer.encode(text).ids)
@@ -138,8 +136,7 @@ def masked_word_attention(say: Say) -> Finding:
     say(f"prediction {guess!r} ({probability:.0%}); [MASK] attends most to {top!r}")
     return Finding(
         equal and guess == "rome",
-        "the query is that of [MASK], K and V are those of all tokens; the recorded weights equal "
-        "softmax(q·k/√d), and "
+        "the query is that of [MASK], K and V are those of all tokens; the recorded weights equal softmax(q·k/√d), and "
         f"{top!r} gets {weights.max():.0%}",
     )
 

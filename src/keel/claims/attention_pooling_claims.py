@@ -71,8 +71,7 @@ def kernel_regression(say: Say) -> Finding:
     return Finding(
         learned < plain < mean,
         f"the error is {mean:.2f} with uniform weights, {plain:.2f} with weights by distance to the query and "
-        f"{learned:.2f} "
-        "with a learned scale",
+        f"{learned:.2f} with a learned scale",
     )
 
 
@@ -155,7 +154,7 @@ def aligned_question(say: Say) -> Finding:
     alone, both = named.values()
     return Finding(
         aligned.shape == q.shape and both > 0.9 > 0.6 > alone,
-        f"one formula for both: with Q the passage and K = V the question, every passage word gets a vector of the "
+        "one formula for both: with Q the passage and K = V the question, every passage word gets a vector of the "
         f"question, and a probe finds {both:.0%} of the words whose synonym is in the question ({alone:.0%} without)",
     )
 

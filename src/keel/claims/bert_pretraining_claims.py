@@ -35,9 +35,8 @@ def two_losses(say: Say) -> Finding:
         say(f"{name}: MLM loss {losses[-1]:.3f}; does B follow A? accuracy {scores[-1]}")
     both, alone = scores
     figures = (
-        f"one seed; NSP changes the MLM loss by {losses[0] - losses[1]:+.3f}; accuracy on pairs "
-        f"{both.value:.1%} with it, "
-        f"{alone.value:.1%} without"
+        f"one seed; NSP changes the MLM loss by {losses[0] - losses[1]:+.3f}; accuracy on pairs {both.value:.1%} with "
+        f"it, {alone.value:.1%} without"
     )
     if not both.differs_from(alone):
         return Finding(None, f"{figures}, overlapping intervals")
@@ -94,10 +93,9 @@ def limits(say: Say) -> Finding:
     say(f"a sequence beyond the maximum length: {refused or 'accepted'}")
     return Finding(
         mixed > 0.4 and one > 0.8 and written > 0.8 and bool(refused),
-        f"two masked words predicted independently give {mixed:.0%} to pairs that do not exist, while a causal "
-        "model gives "
-        f"{written:.0%} to real ones; {pretraining:.0%} of the input is a token that tasks lack, and the length is "
-        "limited",
+        f"two masked words predicted independently give {mixed:.0%} to pairs that do not exist, while a causal model "
+        f"gives {written:.0%} to real ones; {pretraining:.0%} of the input is a token that tasks lack, and the length "
+        "is limited",
     )
 
 

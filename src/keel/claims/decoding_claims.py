@@ -76,7 +76,7 @@ def next_step_input(say: Say) -> Finding:
     gain = found[3].log_prob - found[1].log_prob
     return Finding(
         gain > 0.5 and (first, definite) in bigrams and predicted not in bigrams,
-        f"the input of each hypothesis is its own last token, and a beam of 3 finds a text that is "
+        "the input of each hypothesis is its own last token, and a beam of 3 finds a text that is "
         f"{torch.tensor(gain).exp().item():.1f} times as probable as the greedy one; with a distribution as input the "
         f"network mixes its sentences ({' '.join(predicted)!r} is in none of them)",
     )
@@ -120,8 +120,7 @@ def i_love_beijing(say: Say) -> Finding:
     return Finding(
         answer == "我 爱 北京" and right > 0.9 * len(test),
         f"'i love beijing', which is not in the training data, becomes {answer!r}; {right} of {len(test)} new "
-        "sentences "
-        "are correct",
+        "sentences are correct",
     )
 
 

@@ -57,9 +57,8 @@ def five_banks(say: Say) -> Finding:
         say(f"{name}: accuracy of a linear probe for three senses of 'bank' in new sentences: {right[name]:.0%}")
     return Finding(
         cosines["word2vec"] > 0.9999 > cosines["ELMo"] and right["word2vec"] < 0.4 and right["ELMo"] > 0.75,
-        f"word2vec gives all five banks the same vector (cosine {cosines['word2vec']:.2f}), ELMo different ones "
-        "(down to "
-        f"{cosines['ELMo']:.2f}); in new sentences a probe finds the sense in {right['word2vec']:.0%} and "
+        f"word2vec gives all five banks the same vector (cosine {cosines['word2vec']:.2f}), ELMo different ones (down "
+        f"to {cosines['ELMo']:.2f}); in new sentences a probe finds the sense in {right['word2vec']:.0%} and "
         f"{right['ELMo']:.0%}",
     )
 
@@ -77,9 +76,8 @@ def three_tokens(say: Say) -> Finding:
         )
     return Finding(
         difference[0] == 0 < min(difference[1:]),
-        f"the character CNN gives every 'bank' the same vector (difference {difference[0]:.0f}); from the first "
-        "LSTM on, "
-        f"each token has its own ({difference[1]:.2f}, {difference[2]:.2f})",
+        f"the character CNN gives every 'bank' the same vector (difference {difference[0]:.0f}); from the first LSTM "
+        f"on, each token has its own ({difference[1]:.2f}, {difference[2]:.2f})",
     )
 
 

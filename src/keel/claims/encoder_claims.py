@@ -110,8 +110,8 @@ def features(say: Say) -> Finding:
                 scores.append(keel.evaluate(model, test).values["accuracy"].value)
             best[name] = max(best.get(name, 0.0), *scores)
             say(
-                f"{name}, {layers} layers: accuracy {scores[0]:.1%} with learning rate 0.001, {scores[1]:.1%} "
-                "with 0.003"
+                f"{name}, {layers} layers: accuracy {scores[0]:.1%} with learning rate 0.001, {scores[1]:.1%} with "
+                "0.003"
             )
     growth = {}
     for name, make in makers.items():

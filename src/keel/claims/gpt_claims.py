@@ -47,8 +47,8 @@ def product_of_conditionals(say: Say) -> Finding:
     say(f"sum of log p(w_i | w_<i), token by token: {sum(factors):.4f}")
     before, after = float(moved[:7].max()), float(moved[7:].min())
     say(
-        f"tokens from the seventh on replaced: vectors before it change by {before:.1e}, from it on by "
-        f"{after:.2f} or more"
+        f"tokens from the seventh on replaced: vectors before it change by {before:.1e}, from it on by {after:.2f} or "
+        "more"
     )
     return Finding(
         abs(at_once - sum(factors)) < 1e-3 and before == 0 < after,
@@ -88,9 +88,8 @@ def by_hand(say: Say) -> Finding:
     say(f"greedy continuation of 潮水: {written}")
     return Finding(
         gap < 1e-5 and written == SENTENCE[2:],
-        f"softmax(q·k/√d) and the weighted sum of v by hand equal the network's (difference {gap:.0e}), and "
-        "each predicted "
-        f"token is the next input: 潮水 becomes 潮水{written}",
+        f"softmax(q·k/√d) and the weighted sum of v by hand equal the network's (difference {gap:.0e}), and each "
+        f"predicted token is the next input: 潮水 becomes 潮水{written}",
     )
 
 
@@ -166,9 +165,8 @@ def pronouns(say: Say) -> Finding:
     return Finding(
         right == len(people) and fmean(shares) > 3 * even,
         f"where it predicts the pronoun, one head has {fmean(shares):.0%} of its attention on the person (uniform: "
-        f"{even:.0%}), and {right} of {len(people)} pronouns are correct; she for nurse and he for doctor "
-        "reproduce the "
-        "training text",
+        f"{even:.0%}), and {right} of {len(people)} pronouns are correct; she for nurse and he for doctor reproduce "
+        "the training text",
     )
 
 

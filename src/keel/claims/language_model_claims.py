@@ -35,17 +35,16 @@ def growth_of_ngrams(say: Say) -> Finding:
     words, *found = model.encoder.sizes
     for order, (count, loss) in enumerate(zip([words, *found], losses[1:], strict=True), 1):
         say(
-            f"order {order}: {float(words) ** order:.1e} possible, {count:,} observed "
-            f"(one in {float(words) ** order / count:,.0f}), held-out perplexity {math.exp(loss):.1f}"
+            f"order {order}: {float(words) ** order:.1e} possible, {count:,} observed (one in "
+            f"{float(words) ** order / count:,.0f}), held-out perplexity {math.exp(loss):.1f}"
         )
     shares = [count / float(words) ** order for order, count in enumerate([words, *found], 1)]
     thinner = min(one / other for one, other in pairwise(shares))
     return Finding(
         thinner > 10 and all(one < other for one, other in pairwise(found)),
-        f"a full table grows by a factor of {words:,} per order, but each order is at least {thinner:,.0f} "
-        "times sparser; "
-        f"only observed n-grams are stored, and order 5 lowers the perplexity from {math.exp(losses[4]):.1f} to "
-        f"{math.exp(losses[5]):.1f}",
+        f"a full table grows by a factor of {words:,} per order, but each order is at least {thinner:,.0f} times "
+        f"sparser; only observed n-grams are stored, and order 5 lowers the perplexity from {math.exp(losses[4]):.1f} "
+        f"to {math.exp(losses[5]):.1f}",
     )
 
 
@@ -91,9 +90,8 @@ def depth_of_lstms(say: Say) -> Finding:
         say(f"{layers} layers: held-out loss {listed}, perplexity {math.exp(means[-1]):.1f} on average")
     return Finding(
         means[2] > min(means[:2]),
-        f"held-out loss after 600 steps: {means[0]:.3f} with one layer, {means[1]:.3f} with two, {means[2]:.3f} "
-        "with three, "
-        f"{means[3]:.3f} with four",
+        f"held-out loss after 600 steps: {means[0]:.3f} with one layer, {means[1]:.3f} with two, {means[2]:.3f} with "
+        f"three, {means[3]:.3f} with four",
     )
 
 

@@ -82,9 +82,8 @@ def scale_of_the_mix(say: Say) -> Finding:
     size, (fixed, free) = max(shares.items(), key=lambda item: item[1][1] - item[1][0])
     return Finding(
         free > fixed + 0.05 and all(free > fixed - 0.05 for fixed, free in shares.values()),
-        f"at a scale of {size:g} a head with small weights reaches {fixed:.0%} in 100 steps with γ = 1 and "
-        f"{free:.0%} with a "
-        f"learned γ; at a scale of 1 it is {shares[1.0][0]:.0%} and {shares[1.0][1]:.0%}",
+        f"at a scale of {size:g} a head with small weights reaches {fixed:.0%} in 100 steps with γ = 1 and {free:.0%} "
+        f"with a learned γ; at a scale of 1 it is {shares[1.0][0]:.0%} and {shares[1.0][1]:.0%}",
     )
 
 
@@ -140,9 +139,8 @@ def weights_by_task(say: Say) -> Finding:
     spread = float(np.ptp(weights, axis=0).max())
     return Finding(
         spread > 0.1 and most["number"] == 0 and most["senses"] > 0,
-        f"the weights of a layer differ between tasks by up to {spread:.2f}: grammatical number uses the "
-        "character layer "
-        f"({found['number'].weights[0]:.2f}), senses the LSTMs ({sum(found['senses'].weights[1:]):.2f})",
+        f"the weights of a layer differ between tasks by up to {spread:.2f}: grammatical number uses the character "
+        f"layer ({found['number'].weights[0]:.2f}), senses the LSTMs ({sum(found['senses'].weights[1:]):.2f})",
     )
 
 

@@ -69,10 +69,9 @@ def cost_of_softmax(say: Say) -> Finding:
     return Finding(
         growth["softmax"] > 10 and max(growth[loss] for loss in methods if loss != "softmax") < 5,
         f"from 1,000 to 50,000 words the time of the softmax grows by a factor of {growth['softmax']:.0f}, of "
-        "hierarchical "
-        f"softmax by {growth['hierarchical']:.1f}, of NCE by {growth['nce']:.1f} and of negative sampling by "
-        f"{growth['negative']:.1f}; at 50,000 it is {times['softmax'][-1] / slowest:.0f} times slower than the slowest "
-        "of them",
+        f"hierarchical softmax by {growth['hierarchical']:.1f}, of NCE by {growth['nce']:.1f} and of negative sampling "
+        f"by {growth['negative']:.1f}; at 50,000 it is {times['softmax'][-1] / slowest:.0f} times slower than the "
+        "slowest of them",
     )
 
 
@@ -89,8 +88,8 @@ def shrinking_images(say: Say) -> Finding:
 
     bare, padded, strided = sides(10), sides(10, padding=2), sides(3, padding=2, stride=2)
     say(
-        f"ten 5 x 5 convolutions: {bare[0]} to {bare[-1]}, {bare[0] - bare[1]} per layer; {padded[-1]} with a "
-        "padding of 2"
+        f"ten 5 x 5 convolutions: {bare[0]} to {bare[-1]}, {bare[0] - bare[1]} per layer; {padded[-1]} with a padding "
+        "of 2"
     )
     say(f"with a stride of 2: {', '.join(map(str, strided))}")
     lost = 1 - bare[-1] ** 2 / bare[0] ** 2
@@ -102,8 +101,8 @@ def shrinking_images(say: Say) -> Finding:
     say(f"cross-correlation with a flipped kernel against the formula of convolution: difference {difference:.0e}")
     return Finding(
         bare[-1] == 200 and padded[-1] == 240 and strided == [240, 120, 60, 30] and difference < 1e-4,
-        f"240 becomes {bare[-1]}, a loss of {lost:.0%} of the area; padding preserves the size, a stride of 2 "
-        "halves it",
+        f"240 becomes {bare[-1]}, a loss of {lost:.0%} of the area; padding preserves the size, a stride of 2 halves "
+        "it",
     )
 
 
@@ -140,9 +139,8 @@ def receptive_fields(say: Say) -> Finding:
     found = list(seen.values())
     return Finding(
         found == [3, 5, 9, words // 2 + 1, words],
-        f"a convolution sees its window ({found[0]} or {found[1]} words) and each further layer two words more, "
-        "an LSTM "
-        f"all words up to its own ({found[3]}), one attention layer all {found[4]}",
+        f"a convolution sees its window ({found[0]} or {found[1]} words) and each further layer two words more, an "
+        f"LSTM all words up to its own ({found[3]}), one attention layer all {found[4]}",
     )
 
 

@@ -24,9 +24,9 @@ LOCATIONS = "barn cellar tower garden kitchen attic stable chapel mill cave tent
 SIZES = ((1, 16), (1, 64), (2, 64), (3, 96))
 """Layers and width."""
 FRENCH = (
-    "water eau|bread pain|house maison|dog chien|cat chat|sun soleil|moon lune|night nuit|day jour|tree arbre|"
-    "book livre|door porte|fire feu|hand main|milk lait|king roi|queen reine|sea mer|snow neige|year an|"
-    "white blanc|black noir|green vert|red rouge|one un|two deux|three trois|four quatre|mother mère|father père"
+    "water eau|bread pain|house maison|dog chien|cat chat|sun soleil|moon lune|night nuit|day jour|tree arbre|book "
+    "livre|door porte|fire feu|hand main|milk lait|king roi|queen reine|sea mer|snow neige|year an|white blanc|black "
+    "noir|green vert|red rouge|one un|two deux|three trois|four quatre|mother mère|father père"
 )
 STORY = (
     "In a shocking finding, scientist discovered a herd of unicorns living in a remote, previously unexplored valley, "
@@ -99,8 +99,7 @@ def short_summaries(say: Say) -> Finding:
     return Finding(
         cue < sampled,
         f"the generated summaries overlap less with the reference (F1 {cue:.3f}) than random sentences "
-        f"({sampled:.3f}); "
-        f"without the cue {plain:.3f}",
+        f"({sampled:.3f}); without the cue {plain:.3f}",
     )
 
 
@@ -150,8 +149,7 @@ def story_of_unicorns(say: Say) -> Finding:
     return Finding(
         topical > len(stories) / 2,
         f"{topical} of {len(stories)} stories of 40 tokens stay with unicorns, scientists or mountains "
-        f"({fmean(shares):.1%} "
-        "of the words): the model writes about what it was trained on, which is function calls",
+        f"({fmean(shares):.1%} of the words): the model writes about what it was trained on, which is function calls",
     )
 
 

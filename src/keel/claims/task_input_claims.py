@@ -74,9 +74,8 @@ def unidirectional_reading(say: Say) -> Finding:
         say(f"{name}: text and question, then each of four choices: accuracy {found[name, 'choices']:.1%}")
     bert, gpt = found["bert", "after"], found["gpt", "after"]
     figures = (
-        f"with the question after the text GPT reaches {gpt:.0%}, BERT {bert:.0%} (chance: 25%); with the "
-        "question before "
-        f"it GPT reaches {found['gpt', 'before']:.0%}, and {found['gpt', 'choices']:.0%} by multiple choice"
+        f"with the question after the text GPT reaches {gpt:.0%}, BERT {bert:.0%} (chance: 25%); with the question "
+        f"before it GPT reaches {found['gpt', 'before']:.0%}, and {found['gpt', 'choices']:.0%} by multiple choice"
     )
     if bert < 0.8:  # the task was not learned
         return Finding(None, figures)

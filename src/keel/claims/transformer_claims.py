@@ -64,8 +64,8 @@ def sinusoidal_table(say: Say) -> Finding:
     angles = 10_000.0 ** (-torch.arange(0, width, 2) / width).double()
     lengths = 2 * math.pi / angles
     say(
-        f"wavelengths: {lengths[0]:.2f} (2π), {lengths[1]:.2f}, ... {lengths[-1]:,.0f}; "
-        f"10000 x 2π is {2e4 * math.pi:,.0f}"
+        f"wavelengths: {lengths[0]:.2f} (2π), {lengths[1]:.2f}, ... {lengths[-1]:,.0f}; 10000 x 2π is "
+        f"{2e4 * math.pi:,.0f}"
     )
     cosine, sine = angles.mul(shift).cos(), angles.mul(shift).sin()
     even, odd = table[:-shift, 0::2], table[:-shift, 1::2]
@@ -80,13 +80,13 @@ def sinusoidal_table(say: Say) -> Finding:
         spread = max(products.diagonal(gap).std().item() for gap in range(40))
         found[name] = spread
         say(
-            f"{name}: products of positions at one distance vary by {spread:.2f} at most; "
-            f"the table has rank {torch.linalg.matrix_rank(vectors)} of {width}"
+            f"{name}: products of positions at one distance vary by {spread:.2f} at most; the table has rank "
+            f"{torch.linalg.matrix_rank(vectors)} of {width}"
         )
     right, wrong = found.values()
     return Finding(
         rotation < 1e-5 and right < 1e-4 < wrong,
-        f"the wavelengths range from 2π towards 10000 x 2π; with cosines a shift is the same rotation everywhere, so a "
+        "the wavelengths range from 2π towards 10000 x 2π; with cosines a shift is the same rotation everywhere, so a "
         f"product depends on the distance only (it varies by {right:.0e}); with sines alone it does not ({wrong:.1f})",
     )
 
@@ -111,9 +111,9 @@ def three_kinds(say: Say) -> Finding:
     aligned = (across[:6].argmax(1) == torch.arange(5, -1, -1)).float().mean().item()
     return Finding(
         right > 0.9 and aligned > 0.8 and not back.triu(1).any() and bool((seen["attention"] > 0).all()),
-        "source words attend to all source words, target words to themselves and earlier ones, and "
-        "cross-attention to the "
-        f"word to copy: {aligned:.0%} of the positions attend most to it ({right:.0%} of new sequences are correct)",
+        "source words attend to all source words, target words to themselves and earlier ones, and cross-attention to "
+        f"the word to copy: {aligned:.0%} of the positions attend most to it ({right:.0%} of new sequences are "
+        "correct)",
     )
 
 
@@ -167,11 +167,9 @@ def once_for_all(say: Say) -> Finding:
     assert steady
     return Finding(
         layers < 1e-6 and moved < 1e-6,
-        f"K and V are computed once for all steps, but separately in each layer (difference {layers:.1f}): "
-        "layers share "
-        f"the encoder's output. The context changes at every step like Bahdanau's c_i (by {moved:.2f} or more), "
-        "since the "
-        "query changes",
+        f"K and V are computed once for all steps, but separately in each layer (difference {layers:.1f}): layers "
+        f"share the encoder's output. The context changes at every step like Bahdanau's c_i (by {moved:.2f} or more), "
+        "since the query changes",
     )
 
 
@@ -210,9 +208,8 @@ def sequential_decoding(say: Say) -> Finding:
     once, kept, again = times.values()
     return Finding(
         difference < 1e-4 and 2 * once < min(kept, again),
-        f"the vectors are equal (difference {difference:.0e}), but token by token takes {kept / once:.0f} times "
-        "as long, and "
-        f"{again / once:.0f} times without a cache: each token must be chosen before the next one",
+        f"the vectors are equal (difference {difference:.0e}), but token by token takes {kept / once:.0f} times as "
+        f"long, and {again / once:.0f} times without a cache: each token must be chosen before the next one",
     )
 
 
@@ -267,16 +264,16 @@ def products(say: Say) -> Finding:
     one, other = rng.normal(size=(3, 4, 5, 6)), rng.normal(size=(5, 4, 6, 3))
     dot = np.dot(one, other)
     say(
-        f"numpy.dot of {one.shape} and {other.shape}: {dot.shape}, last axis of the first with second-to-last "
-        "of the second"
+        f"numpy.dot of {one.shape} and {other.shape}: {dot.shape}, last axis of the first with second-to-last of the "
+        "second"
     )
     by_sum = np.einsum("abcx,dexf->abcdef", one, other)
     difference = float(np.abs(dot - by_sum).max())
     position = (2, 1, 4, 3, 0, 2)
     single = float(one[2, 1, 4] @ other[3, 0, :, 2])
     say(
-        f"sum over x of A[a,b,c,x] B[d,e,x,f]: difference {difference:.0e}; at {position}: {dot[position]:.4f} "
-        f"and {single:.4f}"
+        f"sum over x of A[a,b,c,x] B[d,e,x,f]: difference {difference:.0e}; at {position}: {dot[position]:.4f} and "
+        f"{single:.4f}"
     )
     try:
         np.matmul(one, other)
@@ -290,8 +287,7 @@ def products(say: Say) -> Finding:
     return Finding(
         dot.shape == (3, 4, 5, 5, 4, 3) and difference < 1e-12 and refused and scores.shape == (3, 4, 5, 5),
         "dot pairs every matrix of one with every matrix of the other, [3,4,5,5,4,3]; attention multiplies each "
-        "sentence "
-        "and head with its own only, which is matmul, [3,4,5,5]",
+        "sentence and head with its own only, which is matmul, [3,4,5,5]",
     )
 
 
@@ -306,13 +302,7 @@ def _reversing_transformer(say: Say) -> tuple[TransformerEncoder, TransformerDec
     """A Transformer trained to reverse sequences, and its sequence accuracy."""
     torch.manual_seed(0)
     system = Transformer(
-        layers=1,
-        decoder_layers=1,
-        width=64,
-        head_dim=32,
-        dropout=0.0,
-        max_positions=16,
-        label_smoothing=0.0,
+        layers=1, decoder_layers=1, width=64, head_dim=32, dropout=0.0, max_positions=16, label_smoothing=0.0
     )
     encoder = system.build_encoder(2 + WORDS)
     decoder = system.build_decoder(encoder, 2 + WORDS, shared_vocabulary=True)

@@ -55,9 +55,8 @@ def one_hot_meaning(say: Say) -> Finding:
     return Finding(
         one_hot[:2] == (0, 0) and learned[0] > learned[1] + 0.3,
         f"all one-hot vectors are orthogonal, so nothing transfers to other words ({one_hot[2]:.0%}, chance); "
-        "word2vec's "
-        f"cosines are {learned[0]:.2f} within a category and {learned[1]:.2f} between, and the probe reaches "
-        f"{learned[2]:.0%}",
+        f"word2vec's cosines are {learned[0]:.2f} within a category and {learned[1]:.2f} between, and the probe "
+        f"reaches {learned[2]:.0%}",
     )
 
 
@@ -164,8 +163,7 @@ def linear_model(say: Say) -> Finding:
     return Finding(
         difference < 1e-4 < bent and likeness > 0.7,
         f"scores are linear in the context vector ({difference:.0e}; a BERT layer is not: {bent:.2f}), and the "
-        "products "
-        f"follow pointwise mutual information (correlation {likeness:.2f})",
+        f"products follow pointwise mutual information (correlation {likeness:.2f})",
     )
 
 
@@ -192,8 +190,7 @@ def arithmetic(say: Say) -> Finding:
     return Finding(
         right == queried and alike > 0.5,
         f"in text composed of role and sex, {right} of {queried} analogies are correct and the differences are "
-        "parallel "
-        f"(cosine {alike:.2f}); in real text less so, as keel demo shows",
+        f"parallel (cosine {alike:.2f}); in real text less so, as keel demo shows",
     )
 
 
@@ -221,8 +218,8 @@ def variance(say: Say) -> Finding:
         ratio > 1.2 and all(matched < plain for plain, matched in losses),
         f"the variances differ by a factor of {ratio:.1f} ({spreads[0]:.3f} of skip-gram, {spreads[1]:.3f} of CBOW); "
         f"scaled to variance 1 the loss after the same steps is lower ({losses[0][1]:.2f} instead of "
-        f"{losses[0][0]:.2f}, "
-        f"{losses[1][1]:.2f} instead of {losses[1][0]:.2f}); a larger learning rate of that layer has the same effect",
+        f"{losses[0][0]:.2f}, {losses[1][1]:.2f} instead of {losses[1][0]:.2f}); a larger learning rate of that layer "
+        "has the same effect",
     )
 
 

@@ -70,8 +70,8 @@ def write_page(
     mask_rate = base.card.recipe["system"]["mask_rate"]
     weights = sum(weight.numel() for weight in base.encoder.parameters())
     page.text(
-        f"{base.card.steps:,} steps in {base.card.seconds / 60:.1f} minutes on {base.card.hardware}: "
-        f"{mask_rate:.0%} of the tokens are masked; {weights:,} parameters predict them from both sides."
+        f"{base.card.steps:,} steps in {base.card.seconds / 60:.1f} minutes on {base.card.hardware}: {mask_rate:.0%} "
+        f"of the tokens are masked; {weights:,} parameters predict them from both sides."
     )
     curves = {
         name: [(event["step"], event["losses"]["mlm"]) for event in events if event["event"] == kind]
