@@ -43,17 +43,17 @@ FALSE = (55, 93)
 @pytest.mark.parametrize("number", [*SECONDS, *(pytest.param(number, marks=pytest.mark.slow) for number in MINUTE)])
 def test_page_is_the_output_of_its_command(number: int) -> None:
     events: list[Event] = []
-    finding = claims.run(number, on_event=events.append)
-    assert finding is not None
+    verdict = claims.run(number, on_event=events.append)
+    assert verdict is not None
     if number in SECONDS:
-        assert finding.holds == (number not in FALSE)
-    assert len(finding.rows) > 1
-    assert [event["text"] for event in events if event["event"] == "row"] == finding.lines()
+        assert verdict.holds == (number not in FALSE)
+    assert len(verdict.rows) > 1
+    assert [event["text"] for event in events if event["event"] == "row"] == verdict.lines()
     assert events[0]["text"] == f"{number}. {CLAIMS[number].title}"
     page = PAGES[number].read_text(encoding="utf-8")
     if write_pages.is_recorded(page):
         return
-    written = write_pages.render_page(page, number, finding)
+    written = write_pages.render_page(page, number, verdict)
     assert not [*write_pages.page_differences(page, written, timed=CLAIMS[number].timed)]
 
 
@@ -107,11 +107,11 @@ def test_layers_must_differ_significantly(
 
     monkeypatch.setattr(layer_claims, "_model_and_tasks", lambda: (None, tasks))
     monkeypatch.setattr(layer_claims, "_features", features)
-    finding = layer_claims.which_layer(Say(ignore))
-    assert finding.holds is holds
-    assert "layer 1 is 20.0 (15.7 to 24.7) points above layer 2 in parts of speech" in finding.figures
+    verdict = layer_claims.which_layer(Say(ignore))
+    assert verdict.holds is holds
+    assert "layer 1 is 20.0 (15.7 to 24.7) points above layer 2 in parts of speech" in verdict.figures
     if holds is False:
-        assert "layer 2 is 20.0 (15.7 to 24.7) points below layer 1 in senses" in finding.figures
+        assert "layer 2 is 20.0 (15.7 to 24.7) points below layer 1 in senses" in verdict.figures
 
 
 def test_models_are_cached_by_text_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +143,10 @@ def test_ngram_orders(monkeypatch: pytest.MonkeyPatch, english_corpus: Path) -> 
     texts = english_corpus.read_text(encoding="utf-8").split("\n\n")
     docstrings = [Docstring("numpy", tuple(text.splitlines())) for text in texts]
     monkeypatch.setattr("keel.claims.language_model_claims.read_docstrings", lambda say: docstrings)
-    finding = claims.run(27)
-    assert finding is not None
-    assert [row.split(":")[0] for row in finding.rows] == [f"order {order}" for order in range(1, 6)]
-    assert "possible" in finding.rows[0]
+    verdict = claims.run(27)
+    assert verdict is not None
+    assert [row.split(":")[0] for row in verdict.rows] == [f"order {order}" for order in range(1, 6)]
+    assert "possible" in verdict.rows[0]
 
 
 def test_list_of_claims() -> None:
@@ -159,7 +159,7 @@ def test_list_of_claims() -> None:
 
 
 def test_model_card_names_word2vec() -> None:
-    assert small_models.learn_words(["a bank"] * 9, keel.Word2vec(width=4), epochs=1).card.title == "word2vec"
+    assert small_models.pretrain_tiny(keel.Word2vec(width=4), ["a bank"] * 9, epochs=1).card.title == "word2vec"
 
 
 def test_unknown_number_suggests_the_nearest() -> None:
@@ -183,19 +183,19 @@ def test_claim_accepts_a_model(tmp_path: Path) -> None:
     (tmp_path / "wic" / "train").mkdir(parents=True)
     (tmp_path / "wic" / "train" / "train.data.txt").write_text("bank\tN\t1-2\tthe bank\tthe dog bank\n" * 40)
     (tmp_path / "wic" / "train" / "train.gold.txt").write_text("T\nF\nT\nT\n" * 10)
-    finding = claims.run(69, model=model, data=tmp_path)
-    assert finding is not None
-    assert finding.rows[0].startswith("parts of speech: weights ")
-    assert finding.rows[1].startswith("senses: weights ")
+    verdict = claims.run(69, model=model, data=tmp_path)
+    assert verdict is not None
+    assert verdict.rows[0].startswith("parts of speech: weights ")
+    assert verdict.rows[1].startswith("senses: weights ")
 
 
 @pytest.mark.parametrize("number", [81, 82, 83, 84])
 @pytest.mark.usefixtures("_small_gpt")
 def test_claims_about_generation(number: int) -> None:
-    finding = claims.run(number)
-    assert finding is not None
-    assert len(finding.rows) > 2
-    assert re.search(r"\d", finding.figures)
+    verdict = claims.run(number)
+    assert verdict is not None
+    assert len(verdict.rows) > 2
+    assert re.search(r"\d", verdict.figures)
 
 
 @pytest.fixture

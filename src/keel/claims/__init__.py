@@ -8,8 +8,7 @@ from keel.claims import (
     alignment_claims,
     attention_claims,
     attention_pooling_claims,
-    bert_pretraining_claims,
-    bert_task_claims,
+    bert_claims,
     decoding_claims,
     elmo_claims,
     encoder_claims,
@@ -18,11 +17,10 @@ from keel.claims import (
     layer_claims,
     network_claims,
     prompting_claims,
-    task_input_claims,
     transformer_claims,
     word_vector_claims,
 )
-from keel.claims.claim import Claim, Finding, Say
+from keel.claims.claim import Claim, Say, Verdict
 from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
@@ -34,7 +32,7 @@ CLAIMS: dict[int, Claim] = {
     10: Claim("word2vec is a linear language model", 0.1, word_vector_claims.linear_model),
     11: Claim("皇 - 后 = 男 - 女: vectors add and subtract", 0.1, word_vector_claims.arithmetic),
     12: Claim("a full softmax is too expensive", 0.1, network_claims.cost_of_softmax, timed=True),
-    18: Claim("characters do not replace pre-training", 2.0, network_claims.characters_only),
+    18: Claim("characters do not replace pre-training", 2.0, encoder_claims.characters_only),
     19: Claim("CBOW and skip-gram differ in variance, and matching helps", 0.5, word_vector_claims.variance),
     20: Claim("a static vector is the same in every context", 0.1, word_vector_claims.one_vector),
     21: Claim("one vector per word cannot distinguish senses", 0.1, word_vector_claims.no_senses),
@@ -81,10 +79,8 @@ CLAIMS: dict[int, Claim] = {
     72: Claim("ELMo distinguishes senses by context", 0.2, layer_claims.senses_by_context),
     73: Claim("each direction of ELMo never sees the other side", 0.2, elmo_claims.one_side_each),
     75: Claim("GPT is a decoder, and p(s) a product", 0.1, gpt_claims.product_of_conditionals),
-    76: Claim("input templates of GPT's tasks", 0.1, task_input_claims.four_inputs),
-    77: Claim(
-        "unidirectional models are worse at reading comprehension", 0.5, task_input_claims.unidirectional_reading
-    ),
+    76: Claim("input templates of GPT's tasks", 0.1, gpt_claims.four_inputs),
+    77: Claim("unidirectional models are worse at reading comprehension", 0.5, gpt_claims.unidirectional_reading),
     78: Claim("潮水 → 退了 → 就: causal attention by hand", 0.1, gpt_claims.by_hand),
     79: Claim("ELMo < GPT < BERT < GPT-2 < GPT-3 in size", 0.1, gpt_claims.sizes),
     80: Claim("larger models answer better zero-shot", 8.0, prompting_claims.reading_by_size),
@@ -94,26 +90,23 @@ CLAIMS: dict[int, Claim] = {
     84: Claim("generated text can be detected", 2.0, prompting_claims.detection),
     85: Claim("a pronoun attends to its person", 0.5, gpt_claims.pronouns),
     86: Claim("heads attend to the first token as a sink", 2.0, gpt_claims.attention_sink),
-    92: Claim("MLM and NSP together train best", 3.0, bert_pretraining_claims.two_losses),
+    92: Claim("MLM and NSP together train best", 3.0, bert_claims.two_losses),
     93: Claim("[CLS] may be first or last", 0.1, attention_claims.position_of_cls),
-    95: Claim("segment embeddings do no harm in symmetric tasks", 0.5, bert_task_claims.symmetric_pairs),
+    95: Claim("segment embeddings do no harm in symmetric tasks", 0.5, bert_claims.symmetric_pairs),
     99: Claim("Q, K and V when BERT predicts a masked word", 0.2, attention_claims.masked_word_attention),
-    101: Claim("in a bidirectional stack a word would see itself", 0.1, bert_pretraining_claims.sees_itself),
-    102: Claim("limits of BERT: [MASK], independent predictions, length", 0.2, bert_pretraining_claims.limits),
-    109: Claim("the encoder may be frozen or fine-tuned", 2.0, bert_task_claims.frozen_or_tuned),
-    112: Claim("sentence and word vectors in two lines of code", 0.1, bert_task_claims.two_lines),
+    101: Claim("in a bidirectional stack a word would see itself", 0.1, bert_claims.sees_itself),
+    102: Claim("limits of BERT: [MASK], independent predictions, length", 0.2, bert_claims.limits),
+    109: Claim("the encoder may be frozen or fine-tuned", 2.0, bert_claims.frozen_or_tuned),
+    112: Claim("sentence and word vectors in two lines of code", 0.1, bert_claims.two_lines),
 }
 """Claims by their number in the project's checklist; docs/claims/ has a page for each."""
 
 
 def run(
-    number: int | None = None,
-    *,
-    model: Model | str | Path | None = None,
-    data: str | Path | None = None,
+    number: int | None = None, *, model: Model | str | Path | None = None, data: str | Path | None = None,
     on_event: OnEvent = ignore,
-) -> Finding | None:
-    """Run the experiment of a claim and return its finding; without a number, list all claims.
+) -> Verdict | None:  # fmt: skip
+    """Run the experiment of a claim and return its verdict; without a number, list all claims.
 
     Some accept a `model` with a folder of `data`, described on their pages.
     """
@@ -135,6 +128,6 @@ def run(
     note(on_event, f"{number}. {claim.title}")
     say = Say(on_event)
     given = {"model": None if model is None else load_model(model, on_event), "data": data and Path(data)}
-    finding = replace(claim.run(say, **(given if claim.accepts_model else {})), rows=tuple(say.rows))
-    on_event({"event": "row", "text": str(finding)})
-    return finding
+    verdict = replace(claim.run(say, **(given if claim.accepts_model else {})), rows=tuple(say.rows))
+    on_event({"event": "row", "text": str(verdict)})
+    return verdict

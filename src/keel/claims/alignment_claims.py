@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 import keel
 from keel.api.translation import write_alignment
-from keel.claims.claim import Finding, Say
-from keel.claims.measures import train_adam
-from keel.claims.small_models import picture_folder
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import accuracy, listed, max_difference, minimize, token_batch
+from keel.claims.small_models import picture_path
 from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
 from keel.systems.seq2seq import AttentionSource, Seq2seqDecoder, Seq2seqEncoder, scaled_embeddings
@@ -25,20 +25,17 @@ EXAMPLE = (["the", "white", "dog", "sees", "the", "red", "moon"], ["el", "perro"
 BOS, EOS = "<s>", "</s>"
 
 
-def three_attentions(say: Say) -> Finding:
+def three_attentions(say: Say) -> Verdict:
     """35: retrieval of one of ten items by three kinds of attention."""
-    right: dict[str, list[float]] = {}
+    right: list[list[float]] = []
     points = (10, 25, 100)
     say("accuracy after                               " + "".join(f"{steps:6} steps" for steps in points))
-    for name in (
-        "hard attention, sampled (2014)",
-        "soft attention, additive (2014)",
-        "soft attention, dot product (2017)",
-    ):
-        right[name] = [_retrieval_accuracy(name, steps) for steps in points]
-        say(f"{name:42}" + "".join(f"{share:12.0%}" for share in right[name]))
-    sampled, additive, dot = right.values()
-    return Finding(
+    kinds = ("hard attention, sampled", 2014), ("soft attention, additive", 2014), ("soft attention, dot product", 2017)
+    for kind, year in kinds:
+        right.append([_retrieval_accuracy(kind, steps) for steps in points])
+        say(f"{f'{kind} ({year})':42}" + "".join(f"{share:12.0%}" for share in right[-1]))
+    sampled, additive, dot = right
+    return Verdict(
         min(additive[1], dot[1]) > 0.95 > sampled[1] and sampled[-1] > 0.5,
         f"after {points[1]} steps hard attention, trained by REINFORCE, reaches {sampled[1]:.0%}; soft attention has a "
         f"gradient and reaches {additive[1]:.0%} with additive scores and {dot[1]:.0%} with the dot product of the "
@@ -46,13 +43,13 @@ def three_attentions(say: Say) -> Finding:
     )
 
 
-def step_by_step(say: Say) -> Finding:
+def step_by_step(say: Say) -> Verdict:
     """36: the five formulas by hand for one word, then the alignment of a trained network."""
     encoder, decoder, vocabulary = _translator()
     english, spanish = EXAMPLE
     found, source, hidden = _alignment(encoder, decoder, vocabulary, english, spanish)
     with torch.inference_mode():
-        vectors = encoder(_rows(vocabulary, [english])).top[0]  # [source, width]: h_j
+        vectors = encoder(_batch(vocabulary, [english])).top[0]  # [source, width]: h_j
         s, y = source.first[0], scaled_embeddings(decoder.word_embeddings(), torch.tensor(vocabulary.index(BOS)))
         assert decoder.query is not None
         assert decoder.weigh is not None
@@ -62,12 +59,10 @@ def step_by_step(say: Say) -> Finding:
         after = decoder.cell(torch.cat([y, context]), s)
         scores = decoder.logits(decoder.answer(torch.cat([after, y, context])).tanh())
     say(f"score(s_0, h_j): {len(energies)} numbers, one per source token, end token included")
-    say(f"softmax over j: {', '.join(f'{share:.2f}' for share in alpha.tolist())}, sum {alpha.sum():.2f}")
+    say(f"softmax over j: {listed(alpha.tolist())}, sum {alpha.sum():.2f}")
     say(f"c_1, the weighted sum of the h_j: {list(context.shape)}; s_1 = f(s_0, y_0, c_1): {list(after.shape)}")
     say(f"most probable first word: {vocabulary[int(scores.argmax())]!r} ({scores.softmax(0).max():.0%})")
-    difference = max(
-        (alpha - torch.from_numpy(found.weights[0])).abs().max().item(), (after - hidden).abs().max().item()
-    )
+    difference = max(max_difference(alpha, torch.from_numpy(found.weights[0])), max_difference(after, hidden))
     say(f"weights and state by hand against the network: difference {difference:.0e}")
     for line in found.lines():
         say(line)
@@ -78,30 +73,27 @@ def step_by_step(say: Say) -> Finding:
         looks = _alignment(encoder, decoder, vocabulary, one, other)[0].weights.argmax(1)
         hits, total = hits + sum(looks[position] == word for position, word in true.items()), total + len(true)
     say(f"nouns, adjectives and verbs of 50 new sentences: {hits} of {total} attend most to the word they translate")
-    say.progress(f"picture: {write_alignment(picture_folder() / '036.html', [found])}")
-    return Finding(
+    say.progress(f"picture: {write_alignment(picture_path('036.html'), [found])}")
+    return Verdict(
         difference < 1e-5 and hits > 0.9 * total,
         f"the five formulas equal the network (difference {difference:.0e}), and without alignment labels "
         f"{hits / total:.0%} of the words attend most to their translation, across the changed word order",
     )
 
 
-def every_position(say: Say) -> Finding:
+def every_position(say: Say) -> Verdict:
     """37: attention weights and scores per decoder step, and what is computed once per text."""
-    torch.manual_seed(0)
-    system = keel.Seq2seq(width=16, attention_dim=16, dropout=0.0)
-    encoder = system.build_encoder(50).eval()
-    decoder = system.build_decoder(encoder, 50).eval()
+    encoder, decoder = _random_seq2seq(16, 16, 50)
     keys: list[int] = []
     decoder.key.register_forward_hook(lambda module, given, value: keys.append(value.shape[0] * value.shape[1]))
     every, counts = True, {}
     say("source   target   scores   zero weights   keys computed")
     for length in (5, 10, 20, 40):
-        rows = TokenBatch(ids=torch.randint(50, (1, length)), lengths=torch.tensor([length]))
+        batch = token_batch(torch.randint(50, (1, length)))
         seen: list[Tensor] = []
         keys.clear()
         with torch.inference_mode():
-            source = decoder.project_source(encoder(rows), rows)
+            source = decoder.project_source(encoder(batch), batch)
             state = decoder.new_state(source, 1)
             for _ in range(length):  # as in decoding, one token at a time
                 ids = torch.randint(50, (1, 1))
@@ -111,38 +103,36 @@ def every_position(say: Say) -> Finding:
         counts[length] = alphas.numel()
         none = int((alphas == 0).sum())
         say(f"{length:6}   {length:6}   {alphas.numel():6}   {none:12}   {sum(keys):13}")
-    return Finding(
+    return Verdict(
         every and counts[40] == 64 * counts[5],
         f"every step attends to every position: {counts[40]:,} scores for 40 source and 40 target words, 64 times "
         "those for 5 and 5; only the keys W_k h_j are computed once per text",
     )
 
 
-def additive_score(say: Say) -> Finding:
+def additive_score(say: Say) -> Verdict:
     """40: w_v · tanh(W_q q + W_k k) for queries and keys of different sizes, and its number of parameters."""
     same, without_bias = 0.0, True
     say("query   key   hidden   parameters of the score   difference to the formula")
     for hidden in (8, 32, 128):
-        torch.manual_seed(0)
-        system = keel.Seq2seq(width=20, attention_dim=hidden, dropout=0.0)
-        encoder = system.build_encoder(30)
-        decoder = system.build_decoder(encoder, 30)
-        rows = TokenBatch(ids=torch.randint(30, (2, 7)), lengths=torch.tensor([7, 4]))
+        encoder, decoder = _random_seq2seq(20, hidden, 30)
+        batch = TokenBatch(ids=torch.randint(30, (2, 7)), lengths=torch.tensor([7, 4]))
         assert decoder.query is not None
         assert decoder.weigh is not None
         without_bias &= decoder.query.bias is None and decoder.key.bias is None
         with torch.inference_mode():
-            output = encoder(rows)
-            source, queries = decoder.project_source(output, rows), torch.randn(2, 20)
+            output = encoder(batch)
+            source, queries = decoder.project_source(output, batch), torch.randn(2, 20)
             found = decoder.energies(decoder.query(queries)[:, None], source)[:, 0]
             plain = torch.stack([
                 torch.stack([decoder.weigh @ (decoder.query.weight @ q + decoder.key.weight @ k).tanh() for k in keys])
                 for q, keys in zip(queries, output.top, strict=True)
             ])  # fmt: skip
-        same = max(same, (found - plain).abs().max().item())
+        difference = max_difference(found, plain)
+        same = max(same, difference)
         size = decoder.query.weight.numel() + decoder.key.weight.numel() + decoder.weigh.numel()
-        say(f"{20:5}   {encoder.width:3}   {hidden:6}   {size:23,}   {(found - plain).abs().max().item():.0e}")
-    return Finding(
+        say(f"{20:5}   {encoder.width:3}   {hidden:6}   {size:23,}   {difference:.0e}")
+    return Verdict(
         same < 1e-5 and without_bias,
         f"the score equals the formula (difference {same:.0e}) and has no bias; queries and keys may differ in size, "
         "unlike for a dot product, and the hidden size h is free: h (20 + 40 + 1) parameters",
@@ -182,13 +172,13 @@ def _retrieval_accuracy(kind: str, steps: int) -> float:
         reward = (values.gather(1, position)[:, 0] == right).float()
         return -((reward - reward.mean()) * found.log_softmax(1).gather(1, position)[:, 0]).mean()
 
-    train_adam(loss, weights, steps, 1e-2)
+    minimize(loss, weights, steps, 1e-2)
     with torch.inference_mode():
         order, values, queried, right = examples(2000)
         found = scores(order, queried).softmax(1)
         if "hard" in kind:
-            return (values.gather(1, torch.multinomial(found, 1))[:, 0] == right).float().mean().item()
-        return (probabilities(found, values).argmax(1) == right).float().mean().item()
+            return accuracy(values.gather(1, torch.multinomial(found, 1))[:, 0] == right)
+        return accuracy(probabilities(found, values).argmax(1) == right)
 
 
 def _sentence(random: Random, things: int) -> tuple[list[str], list[str], dict[int, int]]:
@@ -215,24 +205,28 @@ def _translator() -> tuple[Seq2seqEncoder, Seq2seqDecoder, list[str]]:
     random = Random(0)
     known = [_sentence(random, 3) for _ in range(1000)]
     vocabulary = [BOS, EOS, *sorted({word for *texts, _ in known for text in texts for word in text})]
-    torch.manual_seed(0)
-    system = keel.Seq2seq(width=48, attention_dim=48, dropout=0.0)
-    encoder = system.build_encoder(len(vocabulary))
-    decoder = system.build_decoder(encoder, len(vocabulary))
+    encoder, decoder = _random_seq2seq(48, 48, len(vocabulary))
 
     def loss() -> Tensor:
         things = random.randint(2, 3)
-        batch = [_sentence(random, things) for _ in range(32)]
-        rows = _rows(vocabulary, [english for english, _, _ in batch])
-        target = _rows(vocabulary, [[BOS, *spanish] for _, spanish, _ in batch]).ids
-        vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(rows), rows))
+        pairs = [_sentence(random, things) for _ in range(32)]
+        batch = _batch(vocabulary, [english for english, _, _ in pairs])
+        target = _batch(vocabulary, [[BOS, *spanish] for _, spanish, _ in pairs]).ids
+        vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(batch), batch))
         return F.cross_entropy(decoder.logits(vectors).flatten(0, 1), target[:, 1:].flatten())
 
-    train_adam(loss, [*encoder.parameters(), *decoder.parameters()], 250, 1e-2)
-    return encoder.eval(), decoder.eval(), vocabulary
+    minimize(loss, [*encoder.parameters(), *decoder.parameters()], 250, 1e-2)
+    return encoder, decoder, vocabulary
 
 
-def _rows(vocabulary: list[str], texts: list[list[str]]) -> TokenBatch:
+def _random_seq2seq(width: int, attention_dim: int, vocab_size: int) -> tuple[Seq2seqEncoder, Seq2seqDecoder]:
+    torch.manual_seed(0)
+    system = keel.Seq2seq(width=width, attention_dim=attention_dim, dropout=0.0)
+    encoder = system.build_encoder(vocab_size).eval()
+    return encoder, system.build_decoder(encoder, vocab_size).eval()
+
+
+def _batch(vocabulary: list[str], texts: list[list[str]]) -> TokenBatch:
     return TokenBatch.pad([[vocabulary.index(word) for word in [*text, EOS]] for text in texts])
 
 
@@ -241,10 +235,10 @@ def _alignment(
     encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, vocabulary: list[str], english: list[str], spanish: list[str]
 ) -> tuple[Alignment, AttentionSource, Tensor]:
     """Alignment, encoded source, and decoder state after the first word."""
-    rows = _rows(vocabulary, [english])
-    source = decoder.project_source(encoder(rows), rows)
+    batch = _batch(vocabulary, [english])
+    source = decoder.project_source(encoder(batch), batch)
     seen: list[Tensor] = []
-    ids = _rows(vocabulary, [[BOS, *spanish]]).ids[:, :-1]
+    ids = _batch(vocabulary, [[BOS, *spanish]]).ids[:, :-1]
     decoder(ids, source, record=lambda name, layer, value: seen.append(value))
     _, state = decoder(ids[:, :1], source)
     return Alignment([*english, EOS], [*spanish, EOS], seen[0][0].numpy()), source, state.hidden[0]

@@ -5,10 +5,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import keel
-from keel.claims.claim import Finding, Say
-from keel.claims.measures import max_difference
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import accuracy, linear_probe, listed, max_difference, token_batch
 from keel.claims.small_models import TINY, learn_sentences
-from keel.data.token_batch import TokenBatch
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import TransformerBlock
 from keel.systems.bert import BertEncoder
@@ -17,9 +16,10 @@ CAPITALS = {
     "paris": "france", "rome": "italy", "madrid": "spain", "berlin": "germany",
     "vienna": "austria", "athens": "greece", "lisbon": "portugal", "warsaw": "poland",
 }  # fmt: skip
+CAPITAL_SENTENCES = [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()]
 
 
-def scaling(say: Say) -> Finding:
+def scaling(say: Say) -> Verdict:
     """41: variance of the dot product of random vectors, and the softmax of scaled and unscaled scores."""
     torch.manual_seed(0)
     off = 0.0
@@ -29,17 +29,16 @@ def scaling(say: Say) -> Finding:
         products = q @ k.transpose(1, 2)  # [4000, 1, 32]
         plain, scaled = products.var().item(), (products / width**0.5).var().item()
         off = max(off, abs(scaled - 1))
-        sharp, soft = (
-            it.max(-1).values.mean().item() for it in (products.softmax(-1), MultiHeadAttention.weights(q, k, None))
-        )
+        weights = products.softmax(-1), MultiHeadAttention.weights(q, k, None)
+        sharp, soft = (each.max(-1).values.mean().item() for each in weights)
         say(f"{width:4}   {plain:15.1f}   {scaled:9.3f}   {sharp:31.2f}   {soft:6.2f}")
-    return Finding(
+    return Verdict(
         off < 0.05,
         f"the scaled variance is within {off:.3f} of 1; unscaled, at d = 1024 one key gets {sharp:.0%} of the weight",
     )
 
 
-def bag_of_words(say: Say) -> Finding:
+def bag_of_words(say: Say) -> Verdict:
     """45: permuted keys and values, then permuted words of a BERT with and without positions."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 10, 64)
@@ -54,22 +53,20 @@ def bag_of_words(say: Say) -> Finding:
         moved[positions] = max_difference(_top(encoder, ids)[:, order], _top(encoder, ids[:, order]))
         name = "with" if positions else "without"
         say(f"BERT {name} positions, words permuted: their vectors change by {moved[positions]:.1e}")
-    return Finding(
+    return Verdict(
         max(difference, moved[False]) < 1e-4 < moved[True],
         f"without positions the order changes nothing ({moved[False]:.0e}, rounding), with them it does "
         f"({moved[True]:.2f})",
     )
 
 
-def adding_positions(say: Say) -> Finding:
+def adding_positions(say: Say) -> Verdict:
     """46: adding equals concatenating with one shared matrix, and both parts can be decoded from the sum."""
     torch.manual_seed(0)
     word, position, matrix = torch.randn(500, 64), torch.randn(500, 64), torch.randn(128, 64)
-    joined = torch.cat([word, position], 1) @ matrix
-    difference = max_difference(joined, word @ matrix[:64] + position @ matrix[64:])
-    shared = max_difference(
-        (word + position) @ matrix[:64], torch.cat([word, position], 1) @ torch.cat([matrix[:64], matrix[:64]])
-    )
+    both = torch.cat([word, position], 1)
+    difference = max_difference(both @ matrix, word @ matrix[:64] + position @ matrix[64:])
+    shared = max_difference((word + position) @ matrix[:64], both @ torch.cat([matrix[:64], matrix[:64]]))
     say(f"W[x; p] against Wx x + Wp p: difference {difference:.1e}; with Wx = Wp against W(x + p): {shared:.1e}")
     found = (0.0, 0.0)
     say("width   mean |cosine| of word and position   linear probe of the sum: position   word")
@@ -78,16 +75,16 @@ def adding_positions(say: Say) -> Finding:
         cosine = F.cosine_similarity(words[:, None], positions[None], dim=-1).abs().mean().item()
         x, y = torch.randint(200, (8000,)), torch.randint(50, (8000,))
         sums = words[x] + positions[y]
-        found = (_probe(sums, y, 50), _probe(sums, x, 200))
+        found = accuracy(linear_probe(sums, y, slice(4000))), accuracy(linear_probe(sums, x, slice(4000)))
         say(f"{width:5}   {cosine:34.3f}   {found[0]:33.0%}   {found[1]:4.0%}")
-    return Finding(
+    return Verdict(
         difference < 1e-3 and min(found) > 0.99,
         "adding is concatenation with a shared matrix, and at width 512 a linear probe of the sum recovers "
         f"{found[0]:.0%} of the positions and {found[1]:.0%} of the words",
     )
 
 
-def position_of_cls(say: Say) -> Finding:
+def position_of_cls(say: Say) -> Verdict:
     """93: the vector of [CLS] at the first and at the last position."""
     torch.manual_seed(0)
     cls, words = torch.tensor([[0]]), torch.randperm(99)[None, :10] + 1
@@ -99,29 +96,27 @@ def position_of_cls(say: Say) -> Finding:
         difference[positions] = max_difference(first, last)
         name = "with" if positions else "without"
         say(f"{name} positions: difference between [CLS] first and [CLS] last {difference[positions]:.1e}")
-    return Finding(
+    return Verdict(
         max(difference.values()) < 1e-4,
         f"without positions the place of [CLS] does not matter ({difference[False]:.0e}), but BERT has positions "
         f"({difference[True]:.2f}): a trained model needs [CLS] where it was in training",
     )
 
 
-def masked_word_attention(say: Say) -> Finding:
+def masked_word_attention(say: Say) -> Verdict:
     """99: the masked position gives the query; keys and values come from all positions."""
-    model = learn_sentences(
-        [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()], TINY, steps=500
-    )
+    model = learn_sentences(CAPITAL_SENTENCES, TINY, steps=500)
     text = "[MASK] is the capital of italy ."
     inputs = model.system.build_inputs(model.tokenizer, model.tokenizer.encode(text).ids)
     words = [model.tokenizer.token_of(number) for number in inputs.ids]
-    rows = TokenBatch.pad([inputs.ids])
+    batch = token_batch(torch.tensor([inputs.ids]))
     seen: dict[str, Tensor] = {}
-    encoder = model.encoder.eval()
+    encoder = model.encoder
     (block,) = encoder.blocks()
     assert isinstance(block, TransformerBlock)
     with torch.inference_mode():
-        vectors = encoder.embed(rows)
-        encoder.contextualize(vectors, rows, record=lambda name, layer, value: seen.update({name: value}))
+        vectors = encoder.embed(batch)
+        encoder.contextualize(vectors, batch, record=lambda name, layer, value: seen.update({name: value}))
         q, k, v = block.attention.qkv(vectors)[0].view(len(words), 3, 32).unbind(1)  # [time, 32] each
     masked = inputs.first_start
     say(f"{text}: {len(words)} tokens; Q, K and V are {list(q.shape)}, {list(k.shape)}, {list(v.shape)}")
@@ -134,7 +129,7 @@ def masked_word_attention(say: Say) -> Finding:
     guess, probability = model.fill(text, top=1)[0][0]
     top = words[int(weights.argmax())]
     say(f"prediction {guess!r} ({probability:.0%}); [MASK] attends most to {top!r}")
-    return Finding(
+    return Verdict(
         equal and guess == "rome",
         "the query is that of [MASK], K and V are those of all tokens; the recorded weights equal softmax(q·k/√d), and "
         f"{top!r} gets {weights.max():.0%}",
@@ -155,15 +150,8 @@ def _encoder(positions: bool) -> BertEncoder:
 
 @torch.inference_mode()
 def _top(encoder: BertEncoder, ids: Tensor) -> Tensor:
-    return encoder(TokenBatch(ids=ids, lengths=torch.tensor([ids.shape[1]] * len(ids)))).top
-
-
-def _probe(vectors: Tensor, classes: Tensor, count: int) -> float:
-    """Accuracy of a linear probe fitted to half of the vectors, on the others."""
-    half = len(vectors) // 2
-    weights = torch.linalg.lstsq(vectors[:half], F.one_hot(classes[:half], count).float(), driver="gelsd").solution
-    return ((vectors[half:] @ weights).argmax(1) == classes[half:]).float().mean().item()
+    return encoder(token_batch(ids)).top
 
 
 def _numbers(vector: Tensor) -> str:
-    return "[" + ", ".join(f"{value:+.2f}" for value in vector[:3].tolist()) + ", ...]"
+    return f"[{listed(vector[:3].tolist(), '+.2f')}, ...]"

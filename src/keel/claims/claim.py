@@ -1,4 +1,4 @@
-"""Claims and the findings of their experiments."""
+"""Claims, and the verdicts of their experiments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ VERDICTS = {True: "Holds", False: "Does not hold here", None: "Not decided here"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Verdict:
     """Whether a claim holds in its experiment (None: undecided), and the figures behind it."""
 
     holds: bool | None
@@ -48,7 +48,7 @@ class Claim:
     title: str
     minutes: float
     """Approximate run time on two cores; up to 0.2 means seconds."""
-    run: Callable[..., Finding]
+    run: Callable[..., Verdict]
     """The experiment; its first argument is a `Say`."""
     accepts_model: bool = False
     """Whether it accepts a user's `model` with a folder of `data`."""

@@ -1,31 +1,20 @@
 """Claims about ELMo and its two language models."""
 
-import tempfile
-from pathlib import Path
+from itertools import combinations
 from random import Random
 
 import numpy as np
 import torch
 
 import keel
-from keel.claims.claim import Finding, Say
-from keel.claims.small_models import learn_words
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import accuracy, linear_probe, max_difference, word_vectors
+from keel.claims.small_models import TINY, TINY_ELMO, TINY_SKIPGRAM, learn_topics, pretrain_tiny
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
-from keel.data.token_store import Tokens
-from keel.systems.elmo import ElmoBatch, ElmoPretraining
+from keel.systems.elmo import ElmoBatch, ElmoEncoder, ElmoPretraining
 from keel.training.counter_rng import CounterRng
 
-TINY_ELMO = keel.Elmo(
-    width=32,
-    cell_size=64,
-    character_dim=8,
-    character_filters=(16, 16, 16),
-    highway_layers=1,
-    bptt=10,
-    softmax_samples=0,
-    dropout=0.0,
-)
 BANKS = (
     "have you paid that money to the bank yet ?",
     "it is safest to deposit your money in the bank .",
@@ -43,45 +32,41 @@ WORDS: dict[str, tuple[str, tuple[int, ...]]] = {
 TEMPLATES = ("the {} at the bank goes with {} .", "the bank has {} and {} .", "{} and {} belong to the bank .")
 
 
-def five_banks(say: Say) -> Finding:
+def five_banks(say: Say) -> Verdict:
     """23: three senses of "bank" by word2vec's and ELMo's vectors."""
     texts, truth = _new_sentences()
-    right, cosines = {}, {}
+    found = []
     for name, model in _models().items():
-        found = keel.senses("bank", list(BANKS), model=model)
-        for line in found.lines()[1:]:
+        compared = keel.senses("bank", list(BANKS), model=model)
+        for line in compared.lines()[1:]:
             say(f"{name}: {line}")
-        cosines[name] = found.cosines.min()
-        vectors = np.array([it.vectors[it.tokens.index("bank")] for it in model.encode(texts, pool="none")])
-        right[name] = _probe_accuracy(vectors, truth)
-        say(f"{name}: accuracy of a linear probe for three senses of 'bank' in new sentences: {right[name]:.0%}")
-    return Finding(
-        cosines["word2vec"] > 0.9999 > cosines["ELMo"] and right["word2vec"] < 0.4 and right["ELMo"] > 0.75,
-        f"word2vec gives all five banks the same vector (cosine {cosines['word2vec']:.2f}), ELMo different ones (down "
-        f"to {cosines['ELMo']:.2f}); in new sentences a probe finds the sense in {right['word2vec']:.0%} and "
-        f"{right['ELMo']:.0%}",
+        found.append((compared.cosines.min(), accuracy(linear_probe(word_vectors(model, texts, "bank"), truth))))
+        say(f"{name}: accuracy of a linear probe for three senses of 'bank' in new sentences: {found[-1][1]:.0%}")
+    (same, static), (cosine, contextual) = found
+    return Verdict(
+        same > 0.9999 > cosine and static < 0.4 and contextual > 0.75,
+        f"word2vec gives all five banks the same vector (cosine {same:.2f}), ELMo different ones (down to "
+        f"{cosine:.2f}); in new sentences a probe finds the sense in {static:.0%} and {contextual:.0%}",
     )
 
 
-def three_tokens(say: Say) -> Finding:
+def three_tokens(say: Say) -> Verdict:
     """24: the vectors of one word in three sentences, for each layer."""
     model = _random_elmo()
     texts = [BANKS[0], BANKS[2], BANKS[4]]
-    difference = []
+    found = []
     for layer in range(3):
-        vectors = [it.vectors[it.tokens.index("bank")] for it in model.encode(texts, layer=layer, pool="none")]
-        difference.append(min(float(np.abs(vectors[a] - vectors[b]).max()) for a, b in ((0, 1), (0, 2), (1, 2))))
-        say(
-            f"layer {layer}: smallest difference between the vectors of 'bank' in three sentences: {difference[-1]:.2g}"
-        )
-    return Finding(
-        difference[0] == 0 < min(difference[1:]),
-        f"the character CNN gives every 'bank' the same vector (difference {difference[0]:.0f}); from the first LSTM "
-        f"on, each token has its own ({difference[1]:.2f}, {difference[2]:.2f})",
+        vectors = word_vectors(model, texts, "bank", layer)
+        found.append(min(max_difference(one, other) for one, other in combinations(vectors, 2)))
+        say(f"layer {layer}: smallest difference between the vectors of 'bank' in three sentences: {found[-1]:.2g}")
+    return Verdict(
+        found[0] == 0 < min(found[1:]),
+        f"the character CNN gives every 'bank' the same vector (difference {found[0]:.0f}); from the first LSTM on, "
+        f"each token has its own ({found[1]:.2f}, {found[2]:.2f})",
     )
 
 
-def two_stacks(say: Say) -> Finding:
+def two_stacks(say: Say) -> Verdict:
     """63: gradients of each direction's loss with respect to the LSTMs of both directions."""
     objective, streams = _objective_and_batch()
     layers = [layer.get_parameter("recurrent") for layer in objective.encoder.stack]
@@ -97,13 +82,13 @@ def two_stacks(say: Say) -> Finding:
     (total,) = torch.autograd.grad(losses["next"] + losses["previous"], [objective.output])
     gap = ((total - sums[0] - sums[1]).abs().max() / total.abs().max()).item()
     say(f"gradient of the summed loss against the sum of the gradients: relative difference {gap:.0e}")
-    return Finding(
+    return Verdict(
         max(other) == 0 < min(mine) and gap < 1e-5,
         "two unidirectional stacks, neither of which gets a gradient from the other's loss; their losses are added",
     )
 
 
-def shared_ends(say: Say) -> Finding:
+def shared_ends(say: Say) -> Verdict:
     """64: character embeddings and softmax are shared by both directions."""
     objective, streams = _objective_and_batch()
     shared = {"character embeddings": objective.encoder.characters.weight, "softmax": objective.output}
@@ -117,14 +102,14 @@ def shared_ends(say: Say) -> Finding:
     both = (losses["next"] + losses["previous"]).item() / streams.targets[:, 0].numel()
     uniform = 2 * np.log(objective.encoder.vocab_size)
     say(f"joint loss per word before training {both:.2f}; of a uniform distribution {uniform:.2f}")
-    return Finding(
+    return Verdict(
         min(largest.values()) > 0 and abs(both - uniform) < 0.3 * uniform,
         "character embeddings and softmax get gradients from both directions, the LSTMs from one each: the joint "
         "likelihood of the source",
     )
 
 
-def one_side_each(say: Say) -> Finding:
+def one_side_each(say: Say) -> Verdict:
     """73: which part of a word's vector changes with the words on its right, in ELMo and in BERT."""
     model = _random_elmo()
     texts = ["the river bank to fish", "the river bank yet"]
@@ -133,21 +118,16 @@ def one_side_each(say: Say) -> Finding:
     moved = np.abs(one.vectors[position] - other.vectors[position])
     half = len(moved) // 2
     forwards, backwards = float(moved[:half].max()), float(moved[half:].max())
-    say(f"other words after 'bank': the forward half of its vector changes by {forwards:.2g}, the backward half by "
-        f"{backwards:.2g}")  # fmt: skip
+    changed = f"the forward half of its vector changes by {forwards:.2g}, the backward half by {backwards:.2g}"
+    say(f"other words after 'bank': {changed}")
     torch.manual_seed(0)
-    bert = keel.Bert(
-        layers=1, width=32, head_dim=32, max_positions=16, sequence_length=10, next_sentence=False, dropout=0.0
-    )
-    encoder = bert.build_encoder(len(model.tokenizer)).eval()
+    encoder = TINY.build_encoder(len(model.tokenizer)).eval()
+    inputs = [TINY.build_inputs(model.tokenizer, ids).ids for ids in model.tokenizer.encode_many(texts)]
     with torch.no_grad():
-        rows = TokenBatch.pad(
-            [bert.build_inputs(model.tokenizer, ids).ids for ids in model.tokenizer.encode_many(texts)]
-        )
-        top = encoder(rows).top[:, position + 1]
+        top = encoder(TokenBatch.pad(inputs)).top[:, position + 1]
     still = int(((top[0] - top[1]).abs() < 1e-6).sum())
     say(f"unchanged dimensions of BERT's vector: {still} of {top.shape[1]}")
-    return Finding(
+    return Verdict(
         forwards == 0 < backwards and still == 0,
         "each half of ELMo's vector depends on one side only, and concatenation is all that joins them; in BERT every "
         "dimension depends on both sides",
@@ -163,44 +143,30 @@ def _models() -> dict[str, keel.Model]:
             sentences = [_sentence(sense, random) for _ in range(4)]
             sentences.insert(random.randrange(4), BANKS[random.choice(own)])
             texts.append("\n".join(sentences))
-    with tempfile.TemporaryDirectory() as folder:
-        elmo = keel.pretrain(
-            TINY_ELMO, keel.Corpus.of(texts), out=Path(folder) / "m", held_out=0.0, steps=400, batch=16, lr=1e-2,
-            warmup=5, min_count=1, evaluate_every=0, device="cpu", threads=1,
-        )  # fmt: skip
-    return {"word2vec": learn_words(texts, keel.Word2vec(width=16, window=4, subsample=0.0), epochs=3), "ELMo": elmo}
+    return {"word2vec": pretrain_tiny(TINY_SKIPGRAM, texts, epochs=3), "ELMo": learn_topics(texts)}
 
 
 def _sentence(sense: str, random: Random) -> str:
     return random.choice(TEMPLATES).format(*random.sample(WORDS[sense][0].split(), 2))
 
 
-def _new_sentences() -> tuple[list[str], np.ndarray]:
+def _new_sentences() -> tuple[list[str], torch.Tensor]:
     """Sixty sentences per sense, and their senses."""
     random = Random(1)
-    return [_sentence(sense, random) for sense in WORDS for _ in range(60)], np.repeat(np.arange(3), 60)
-
-
-def _probe_accuracy(vectors: np.ndarray, truth: np.ndarray) -> float:
-    """Accuracy of a linear probe trained on every second vector, on the others."""
-    inputs = np.c_[vectors - vectors.mean(0), np.ones(len(vectors))]
-    known = np.arange(len(vectors)) % 2 == 0
-    weights = np.linalg.lstsq(inputs[known], np.eye(3)[truth[known]], rcond=1e-3)[0]
-    return float(((inputs[~known] @ weights).argmax(1) == truth[~known]).mean())
+    return [_sentence(sense, random) for sense in WORDS for _ in range(60)], torch.arange(3).repeat_interleave(60)
 
 
 def _random_elmo() -> keel.Model:
     """An untrained ELMo: only its architecture matters."""
-    torch.manual_seed(0)
     tokenizer = keel.Tokenizer.train(keel.Corpus.of([*BANKS]), kind="words", size=100)
+    torch.manual_seed(0)
     encoder = TINY_ELMO.build_encoder(len(tokenizer))
     return keel.Model(system=TINY_ELMO, encoder=encoder.eval(), tokenizer=tokenizer)
 
 
 def _objective_and_batch() -> tuple[ElmoPretraining, ElmoBatch]:
-    corpus = keel.Corpus.of([*BANKS])
-    tokenizer = keel.Tokenizer.train(corpus, kind="words", size=100)
-    torch.manual_seed(0)
-    objective = TINY_ELMO.build_objective(TINY_ELMO.build_encoder(len(tokenizer)), tokenizer)
-    documents = Documents.of(Tokens.build(corpus, tokenizer))
+    model = _random_elmo()
+    assert isinstance(model.encoder, ElmoEncoder)
+    objective = TINY_ELMO.build_objective(model.encoder, model.tokenizer).train()
+    documents = Documents.of(keel.Tokens.build(keel.Corpus.of([*BANKS]), model.tokenizer))
     return objective, objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))

@@ -1,6 +1,6 @@
-"""Claims about GPT, a causal language model."""
+"""Claims about GPT, a causal language model, and its tasks."""
 
-import tempfile
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -9,32 +9,32 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import keel
-from keel.claims.claim import Finding, Say
-from keel.claims.small_models import read_docstrings
-from keel.data.token_batch import TokenBatch
-from keel.data.tokenizer import Tokenizer
-from keel.systems.bert import Bert
-from keel.systems.elmo import Elmo
-from keel.systems.gpt import Gpt
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import max_difference, parameter_count, token_batch
+from keel.claims.small_models import NO_DROPOUT, pretrain_tiny, read_docstrings
+from keel.demo.docstrings import training_texts
+from keel.systems.gpt import TASK_TOKENS
 
 SENTENCE = "潮水退了就知道谁没穿裤子"
-NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
-PUBLISHED = {
-    "ELMo (2018)": 93.6, "GPT (2018)": 116.5, "BERT-large (2018)": 335.1, "GPT-2 small (2019)": 124.4,
-    "GPT-2 medium": 354.8, "GPT-2 large": 774.0, "GPT-2 XL": 1557.6, "GPT-3 (2020)": 175_000.0,
+KINDS = {
+    "colour": "red blue green white black yellow", "animal": "dog cat horse cow sheep goat",
+    "food": "bread soup cheese rice apple cake", "tool": "hammer saw knife axe spade drill",
 }  # fmt: skip
-"""Millions of parameters of the published files (GPT-3: of the paper)."""
+SHAPE: dict[str, Any] = {"layers": 1, "width": 64, "head_dim": 16, "max_positions": 16, "sequence_length": 16}
+TRAINING: dict[str, Any] = {"dev": None, "epochs": 20, "lr": 3e-3, "batch": 32, "warmup": 0.1}
+TEST_SIZE = 500
 
 
-def product_of_conditionals(say: Say) -> Finding:
+def product_of_conditionals(say: Say) -> Verdict:
     """75: log p of a text in one pass, and token by token with the KV cache."""
-    tokenizer = Tokenizer.from_words([*SENTENCE])
+    tokenizer = keel.Tokenizer.from_words([*SENTENCE])
     torch.manual_seed(0)
-    system = Gpt(layers=3, width=48, head_dim=16, max_positions=16, sequence_length=16, **NO_DROPOUT)
+    system = keel.Gpt(layers=3, width=48, head_dim=16, max_positions=16, sequence_length=16, **NO_DROPOUT)
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
     ids = torch.tensor([[tokenizer.end_id, *tokenizer.encode(SENTENCE).ids]])
     with torch.no_grad():
-        scores = objective.encoder(_rows(ids)).top @ objective.encoder.words.weight.T
+        top = objective.encoder(token_batch(ids)).top
+        scores = top @ objective.encoder.words.weight.T
         at_once = F.log_softmax(scores, -1)[0, :-1].gather(1, ids[0, 1:, None]).sum().item()
         state, factors = objective.new_state(1), []
         for position in range(ids.shape[1] - 1):
@@ -42,35 +42,30 @@ def product_of_conditionals(say: Say) -> Finding:
             factors.append(F.log_softmax(following, -1)[0, ids[0, position + 1]].item())
         changed = ids.clone()
         changed[0, 7:] = tokenizer.unknown_id
-        moved = (objective.encoder(_rows(changed)).top - objective.encoder(_rows(ids)).top).abs().amax(-1)[0]
+        moved = (objective.encoder(token_batch(changed)).top - top).abs().amax(-1)[0]
     say(f"log p of {SENTENCE} in one pass: {at_once:.4f}")
     say(f"sum of log p(w_i | w_<i), token by token: {sum(factors):.4f}")
     before, after = float(moved[:7].max()), float(moved[7:].min())
-    say(
-        f"tokens from the seventh on replaced: vectors before it change by {before:.1e}, from it on by {after:.2f} or "
-        "more"
-    )
-    return Finding(
+    replaced = f"vectors before it change by {before:.1e}, from it on by {after:.2f} or more"
+    say(f"tokens from the seventh on replaced: {replaced}")
+    return Verdict(
         abs(at_once - sum(factors)) < 1e-3 and before == 0 < after,
         f"p(s) is the product of p(w_i | w_<i): log p {at_once:.4f} in one pass, {sum(factors):.4f} token by token; no "
         "vector depends on later tokens",
     )
 
 
-def by_hand(say: Say) -> Finding:
+def by_hand(say: Say) -> Verdict:
     """78: q·k, softmax and the weighted sum of v by hand, then greedy generation of the sentence."""
-    settings: dict[str, Any] = {"steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
-    with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, **NO_DROPOUT)
-        model = keel.pretrain(
-            system, [f"{SENTENCE}。"] * 40, out=f"{folder}/m", tokenizer="characters", held_out=0.0, **settings
-        )
-    encoder = model.to("cpu").encoder
+    system = keel.Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, **NO_DROPOUT)
+    settings = {"tokenizer": "characters", "steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1}
+    model = pretrain_tiny(system, [f"{SENTENCE}。"] * 40, **settings)
+    encoder = model.encoder
     ids = torch.tensor([[model.tokenizer.end_id, *model.tokenizer.encode(SENTENCE).ids]])
     seen: list[Tensor] = []
     with torch.no_grad():
-        rows = _rows(ids)
-        vectors = encoder(rows, record=lambda name, layer, value: seen.append(value), all_layers=True).layers[0]
+        batch = token_batch(ids)
+        vectors = encoder(batch, record=lambda name, layer, value: seen.append(value), all_layers=True).layers[0]
         block: Any = encoder.blocks()[0]
         q, k, v = block.attention.qkv(block.attention_norm(vectors))[0].view(-1, 3, 2, 16).permute(1, 2, 0, 3)
         position, head = 4, 0
@@ -81,56 +76,46 @@ def by_hand(say: Say) -> Finding:
     words = ["<start>", *SENTENCE]
     for other, (product, weight) in enumerate(zip(products, weights.tolist(), strict=True)):
         say(f"{words[position]} attends to {words[other]}: q·k / √d = {product:+.2f}, weight {weight:.3f}")
-    gap = max(
-        float((weights - seen[0][0, head, position, : position + 1]).abs().max()), float((mixed - theirs).abs().max())
-    )
+    recorded = seen[0][0, head, position, : position + 1]
+    gap = max(max_difference(weights, recorded), max_difference(mixed, theirs))
     written = keel.generate("潮水", model=model, temperature=0, tokens=10)
     say(f"greedy continuation of 潮水: {written}")
-    return Finding(
+    return Verdict(
         gap < 1e-5 and written == SENTENCE[2:],
         f"softmax(q·k/√d) and the weighted sum of v by hand equal the network's (difference {gap:.0e}), and each "
         f"predicted token is the next input: 潮水 becomes 潮水{written}",
     )
 
 
-def sizes(say: Say) -> Finding:
+def sizes(say: Say) -> Verdict:
     """79: parameters of the published configurations, counted in Keel's systems."""
     words = 50_257
-    made = {
-        "ELMo (2018)": None,
-        "GPT (2018)": (Gpt.sized("gpt1"), 40_478),
-        "BERT-large (2018)": (Bert.sized("large"), 30_522),
-        "GPT-2 small (2019)": (Gpt.sized("small"), words),
-        "GPT-2 medium": (Gpt.sized("medium"), words),
-        "GPT-2 large": (Gpt.sized("large"), words),
-        "GPT-2 XL": (Gpt.sized("xl"), words),
-        "GPT-3 (2020)": (Gpt(layers=96, width=12_288, head_dim=128, max_positions=2048), words),
+    # Vocabulary sizes, and millions of parameters of the published files (GPT-3: of the paper).
+    published = {
+        "ELMo (2018)": (keel.Elmo(), 1000, 93.6),  # by characters: its size does not depend on the vocabulary
+        "GPT (2018)": (keel.Gpt.sized("gpt1"), 40_478, 116.5),
+        "BERT-large (2018)": (keel.Bert.sized("large"), 30_522, 335.1),
+        "GPT-2 small (2019)": (keel.Gpt.sized("small"), words, 124.4),
+        "GPT-2 medium": (keel.Gpt.sized("medium"), words, 354.8),
+        "GPT-2 large": (keel.Gpt.sized("large"), words, 774.0),
+        "GPT-2 XL": (keel.Gpt.sized("xl"), words, 1557.6),
+        "GPT-3 (2020)": (keel.Gpt(layers=96, width=12_288, head_dim=128, max_positions=2048), words, 175_000.0),
     }
     counted: dict[str, float] = {}
-    for name, shape in made.items():
-        if shape is None:
-            counted[name] = _elmo()
-        else:
-            system, vocab_size = shape
-            with torch.device("meta"):
-                counted[name] = sum(weight.numel() for weight in system.build_encoder(vocab_size).parameters()) / 1e6
-        say(f"{name}: {counted[name]:,.1f} million parameters, published {PUBLISHED[name]:,.1f}")
-    gap = max(abs(counted[name] / PUBLISHED[name] - 1) for name in counted)
+    for name, (system, vocab_size, millions) in published.items():
+        with torch.device("meta"):
+            counted[name] = parameter_count(system.build_encoder(vocab_size)) / 1e6
+        say(f"{name}: {counted[name]:,.1f} million parameters, published {millions:,.1f}")
+    gap = max(abs(counted[name] / millions - 1) for name, (_, _, millions) in published.items())
     order = [counted[name] for name in ("ELMo (2018)", "GPT (2018)", "BERT-large (2018)", "GPT-2 XL", "GPT-3 (2020)")]
-    return Finding(
+    return Verdict(
         gap < 0.02 and order == sorted(order),
         f"the order is correct: GPT-2 has {order[3] / order[1]:.0f} times as many parameters as GPT, GPT-3 "
         f"{order[4] / order[3]:.0f} times as many as GPT-2; the counts equal the published ones within {gap:.1%}",
     )
 
 
-def _elmo() -> float:
-    """Millions of parameters of ELMo's character-based encoder, which does not depend on the vocabulary."""
-    with torch.device("meta"):
-        return sum(weight.numel() for weight in Elmo().build_encoder(1000).parameters()) / 1e6
-
-
-def pronouns(say: Say) -> Finding:
+def pronouns(say: Say) -> Verdict:
     """85: attention of a small GPT where it predicts a pronoun that one word determines."""
     people = {"nurse": "she", "queen": "she", "sister": "she", "doctor": "he", "king": "he", "brother": "he"}
     positions, things = ("harbour", "garden", "market"), ("letter", "boat", "lamp", "chair")
@@ -140,13 +125,8 @@ def pronouns(say: Say) -> Finding:
         for where in positions
         for what in things
     ]
-    settings: dict[str, Any] = {"steps": 400, "batch": 64, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
-    with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_dim=16, max_positions=16, sequence_length=14, **NO_DROPOUT)
-        model = keel.pretrain(
-            system, texts, out=f"{folder}/m", tokenizer="words", min_count=1, held_out=0.0, **settings
-        )
-    model.to("cpu")
+    system = keel.Gpt(layers=2, width=32, head_dim=16, max_positions=16, sequence_length=14, **NO_DROPOUT)
+    model = pretrain_tiny(system, texts, min_count=1, steps=400, batch=64, lr=1e-2, warmup=0.1)
     shares: list[float] = []
     right, even = 0, 0.0
     for who, pronoun in people.items():
@@ -154,7 +134,7 @@ def pronouns(say: Say) -> Finding:
         seen: list[Tensor] = []
         row = torch.tensor([[model.tokenizer.end_id, *ids]])
         with torch.no_grad():
-            top = model.encoder(_rows(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
+            top = model.encoder(token_batch(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
             table = model.encoder.word_embeddings()
             assert table is not None
             top_id = int((top[0, -1] @ table.T).argmax())
@@ -162,7 +142,7 @@ def pronouns(say: Say) -> Finding:
         best = max(float(layer[0, head, -1, 2]) for layer in seen for head in range(layer.shape[1]))
         shares.append(best)
         say(f"{who}: predicts {model.tokenizer.token_of(top_id)}; one head has {best:.0%} of its attention on {who}")
-    return Finding(
+    return Verdict(
         right == len(people) and fmean(shares) > 3 * even,
         f"where it predicts the pronoun, one head has {fmean(shares):.0%} of its attention on the person (uniform: "
         f"{even:.0%}), and {right} of {len(people)} pronouns are correct; she for nurse and he for doctor reproduce "
@@ -170,34 +150,23 @@ def pronouns(say: Say) -> Finding:
     )
 
 
-def attention_sink(say: Say) -> Finding:
+def attention_sink(say: Say) -> Verdict:
     """86: attention on the first token, and the loss, with and without an attention sink."""
     docstrings = read_docstrings(say)
-    texts = ["\n".join(each.sentences) for each in docstrings if each.held_out][:400]
-    learned = ["\n".join(each.sentences) for each in docstrings if not each.held_out]
-    settings: dict[str, Any] = {
-        "vocabulary": 1000,
-        "steps": 1500,
-        "batch": 16,
-        "lr": 3e-3,
-        "device": "cpu",
-        "held_out": 0.0,
-    }
+    texts = [each.text for each in docstrings if each.held_out][:400]
+    settings = {"tokenizer": "auto", "vocabulary": 1000, "steps": 1500, "batch": 16, "lr": 3e-3, "threads": 0}
     losses: dict[bool, float] = {}
     first: dict[bool, float] = {}
     for sink in (False, True):
-        with tempfile.TemporaryDirectory() as folder:
-            system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, sequence_length=64, sink=sink, **NO_DROPOUT)
-            model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
+        shape: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
+        model = pretrain_tiny(keel.Gpt(**shape, **NO_DROPOUT, sink=sink), training_texts(docstrings), **settings)
         losses[sink] = keel.perplexity(model, texts).values["next bits per byte"].value
         shares = [first_token_attention(model, text) for text in texts]
         before, first[sink], even = map(fmean, zip(*(share for share in shares if share), strict=True))
-        extra = f", {before:.1%} on the sink" if sink else ""
-        say(
-            f"{'with' if sink else 'without'} a sink: {first[sink]:.1%} of the attention on the first token (uniform: "
-            f"{even:.1%}){extra}, {losses[sink]:.4f} bits per byte on held-out text"
-        )
-    return Finding(
+        name, extra = ("with", f", {before:.1%} on the sink") if sink else ("without", "")
+        attention = f"{first[sink]:.1%} of the attention on the first token (uniform: {even:.1%}){extra}"
+        say(f"{name} a sink: {attention}, {losses[sink]:.4f} bits per byte on held-out text")
+    return Verdict(
         first[True] < first[False] / 2,
         f"the first token gets {first[False]:.1%} of the attention without a sink and {first[True]:.1%} with one; "
         f"{losses[False]:.4f} and {losses[True]:.4f} bits per byte",
@@ -209,7 +178,7 @@ def first_token_attention(model: keel.Model, text: str) -> tuple[float, float, f
     token, and on any token if uniform; None for short texts."""
     ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.max_length]
     seen: list[Tensor] = []
-    rows = _rows(torch.tensor([ids])).to(next(model.encoder.parameters()).device)
+    rows = token_batch(torch.tensor([ids])).to(next(model.encoder.parameters()).device)
     with torch.no_grad():
         model.encoder(rows, record=lambda name, layer, value: seen.append(value.float().cpu()))
     sink = seen[0].shape[-1] - len(ids)
@@ -220,5 +189,88 @@ def first_token_attention(model: keel.Model, text: str) -> tuple[float, float, f
     return float(late[..., 0].mean()), float(late[..., sink].mean()), float(even)
 
 
-def _rows(ids: Tensor) -> TokenBatch:
-    return TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
+def four_inputs(say: Say) -> Verdict:
+    """76: GPT's inputs for four kinds of task, token by token, and its initial weights."""
+    sentences = ["the film was long .", "the film was good .", "a good story ."] * 10
+    one, two = "the film was long", "a good story"
+    start, ends = "the film was", ["good", "a story"]
+    tasks: dict[str, tuple[str, list[Any], Any]] = {
+        "classification": ("classify", [(one, "bad"), (two, "good")], [one]),
+        "entailment": ("pair", [(one, two, "no"), (two, one, "yes")], [(one, two)]),
+        "similarity": ("pair", [(one, two, 0.5), (two, two, 1.0)], [(one, two)]),
+        "multiple choice": ("choose", [((start, ends), 0)], [(start, ends)]),
+    }  # fmt: skip
+    shaped = same = True
+    base = pretrain_tiny(keel.Gpt(**SHAPE, **NO_DROPOUT), sentences, steps=2, batch=4)
+    known = base.encoder.state_dict()
+    for name, (task, learned, queried) in tasks.items():
+        model = keel.finetune(base, learned, task=task, dev=None, steps=1, lr=1e-9)
+        assert model.task is not None
+        data = model.task.encode_examples(model.task.read_examples(queried), labelled=False)
+        start_id, delimiter_id, extract_id = map(model.tokenizer.special_token_id, TASK_TOKENS)
+        for start, stop in zip(data.starts[:-1], data.starts[1:], strict=True):
+            row = data.ids[start:stop].tolist()
+            say(f"{name + ':':16} {' '.join(f'{model.tokenizer.token_of(number)}={number}' for number in row)}")
+            shaped = shaped and [row[0], row[-1]] == [start_id, extract_id]
+            shaped = shaped and row.count(delimiter_id) == (task != "classify")
+        for weight, value in model.encoder.state_dict().items():
+            same = same and bool((value[: len(known[weight])] - known[weight]).abs().max() < 1e-6)
+    say(f"{', '.join(TASK_TOKENS)} are new special tokens; all other weights are the pre-trained ones")
+    return Verdict(
+        shaped and same, "four tasks use one input template, and the network starts from the pre-trained weights"
+    )
+
+
+def unidirectional_reading(say: Say) -> Verdict:
+    """77: answer tagging with the question after or before the text, and multiple choice."""
+    found: dict[tuple[str, str], float] = {}
+    systems = keel.Bert(**SHAPE, **NO_DROPOUT, next_sentence=False), keel.Gpt(**SHAPE, **NO_DROPOUT)
+    for system in systems:
+        name = system.name
+        for position in ("after", "before"):
+            found[name, position] = _tagging_accuracy(system, position == "before")
+            say(f"{name}: question {position} the text, answer tagged in it: accuracy {found[name, position]:.1%}")
+        model = keel.finetune(system, _choices(800, 1), task="choose", **TRAINING)
+        found[name, "choices"] = keel.evaluate(model, _choices(TEST_SIZE, 2)).main_value
+        say(f"{name}: text and question, then each of four choices: accuracy {found[name, 'choices']:.1%}")
+    bert, gpt = found["bert", "after"], found["gpt", "after"]
+    figures = (
+        f"with the question after the text GPT reaches {gpt:.0%}, BERT {bert:.0%} (chance: 25%); with the question "
+        f"before it GPT reaches {found['gpt', 'before']:.0%}, and {found['gpt', 'choices']:.0%} by multiple choice"
+    )
+    if bert < 0.8:  # the task was not learned
+        return Verdict(None, figures)
+    return Verdict(gpt < 0.5, figures)
+
+
+def _story(random: Random) -> tuple[list[str], list[str], int]:
+    """A text with one word of each kind, a question, and the index of the answer."""
+    kinds = random.sample(list(KINDS), 4)
+    position = random.randrange(4)
+    return [random.choice(KINDS[kind].split()) for kind in kinds], ["which", kinds[position]], position
+
+
+def _choices(count: int, seed: int) -> list[tuple[tuple[str, list[str]], int]]:
+    stories = map(_story, [Random(seed)] * count)
+    return [((" ".join([*text, *question]), text), position) for text, question, position in stories]
+
+
+def _tagging_accuracy(system: keel.Bert | keel.Gpt, question_first: bool) -> float:
+    """Accuracy of the word with the highest probability of being the answer."""
+
+    def examples(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
+        rows = []
+        for text, question, position in map(_story, [Random(seed)] * count):
+            tags = ["answer" if number == position else "other" for number in range(4)]
+            parts = [(question, ["other"] * 2), (text, tags)][:: 1 if question_first else -1]
+            rows.append(([word for words, _ in parts for word in words], [tag for _, tags in parts for tag in tags]))
+        return rows
+
+    model = keel.finetune(system, examples(800, 1), task="tag", **TRAINING)
+    test = examples(TEST_SIZE, 2)
+    right = 0
+    for prediction, (_, tags) in zip(model.predict([tuple(words) for words, _ in test]), test, strict=True):
+        found = zip(prediction.tags, prediction.probabilities, strict=True)
+        probabilities = [p if tag == "answer" else 1 - p for tag, p in found]
+        right += tags[probabilities.index(max(probabilities))] == "answer"
+    return right / TEST_SIZE

@@ -1,7 +1,6 @@
 """Claims about the layers of ELMo and their scalar mix."""
 
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -12,10 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import keel
-from keel.claims.claim import Finding, Say
-from keel.claims.elmo_claims import TINY_ELMO
-from keel.claims.measures import train_adam
-from keel.claims.small_models import learn_words, picture_folder
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import accuracy, linear_probe, listed, minimize
+from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
 from keel.data.text_files import open_text
 from keel.errors import UsageError
 from keel.events import ignore
@@ -39,35 +37,18 @@ DOUBLE = {"bank": ("money", "river"), "light": ("stage", "river"), "interest": (
 class WordTask:
     """Classification of single words in sentences."""
 
-    texts: list[str]  # words separated by spaces
-    positions: list[int]
+    texts: list[str] = field(default_factory=list)  # words separated by spaces
+    positions: list[int] = field(default_factory=list)
     """Word index in each text."""
-    answers: list[int]
+    answers: list[int] = field(default_factory=list)
+
+    def add(self, text: str, position: int, answer: int = 0) -> None:
+        self.texts.append(text)
+        self.positions.append(position)
+        self.answers.append(answer)
 
 
-@dataclass(frozen=True)
-class LayerPreference:
-    """Layer weights, scale of the mix, and the accuracy of each layer, for one task."""
-
-    weights: list[float]
-    gamma: float
-    right: Tensor
-    """Correctness [layers, test examples] of a linear probe on each layer."""
-    together: float
-    """Accuracy of a linear probe on the mix."""
-
-    @property
-    def alone(self) -> list[float]:
-        """Accuracy of each layer's probe."""
-        return self.right.double().mean(1).tolist()
-
-    def lead(self, one: int, other: int) -> Score:
-        """Difference in accuracy of two layers in points, with its bootstrap interval."""
-        points = 100 * (self.right[one].double() - self.right[other].double()).numpy()
-        return bootstrap(lambda weights: {"lead": weights @ points / len(points)}, len(points))["lead"]
-
-
-def scale_of_the_mix(say: Say) -> Finding:
+def scale_of_the_mix(say: Say) -> Verdict:
     """68: the same task with a learned γ and with γ = 1, for vectors of several scales."""
     model, questions = _model_and_tasks()
     features, answers = _features(model, questions["senses"]), torch.tensor(questions["senses"].answers)
@@ -80,39 +61,41 @@ def scale_of_the_mix(say: Say) -> Finding:
         shares[size] = (fixed, free)
         say(f"{size:20}   {fixed:19.0%}   {free:9.0%}   {mix.gamma.item():7.2f}")
     size, (fixed, free) = max(shares.items(), key=lambda item: item[1][1] - item[1][0])
-    return Finding(
+    return Verdict(
         free > fixed + 0.05 and all(free > fixed - 0.05 for fixed, free in shares.values()),
         f"at a scale of {size:g} a head with small weights reaches {fixed:.0%} in 100 steps with γ = 1 and {free:.0%} "
         f"with a learned γ; at a scale of 1 it is {shares[1.0][0]:.0%} and {shares[1.0][1]:.0%}",
     )
 
 
-def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = None) -> Finding:
+def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = None) -> Verdict:
     """69: parts of speech and senses by each layer and by the mix, of a tiny ELMo or of a given model and data."""
     if model is None:
         model, questions = _model_and_tasks()
-        speech, senses = (questions[name] for name in ("parts of speech", "senses"))
-        queried = {"senses": (_features(model, senses), torch.tensor(senses.answers))}
+        speech, queried = questions["parts of speech"], questions["senses"]
+        senses = _features(model, queried), torch.tensor(queried.answers)
     elif data is None:
         what = "a model of real text is evaluated on real text"
         raise UsageError(f"{what}: give --data FOLDER with ud_english_ewt (CoNLL-U files) and wic")
     else:
-        speech = _treebank(data / "ud_english_ewt")
-        queried = {"senses": _same_sense(model, data / "wic")}
-    queried["parts of speech"] = _features(model, speech), torch.tensor(speech.answers)
-    found = {name: _layer_preference(*queried[name]) for name in ("parts of speech", "senses")}
-    for name, preference in found.items():
-        _print_preference(say, name, preference)
-    by_speech, by_sense = found.values()
-    if (count := len(by_speech.right)) < 3:
-        return Finding(None, f"a model of {count} layers has no second LSTM")
-    first, second = by_speech.lead(1, 2), by_sense.lead(2, 1)
+        speech, senses = _treebank(data / "ud_english_ewt"), _same_sense(model, data / "wic")
+    _, by_speech = _layer_preference(say, "parts of speech", _features(model, speech), torch.tensor(speech.answers))
+    _, by_sense = _layer_preference(say, "senses", *senses)
+    if (count := len(by_speech)) < 3:
+        return Verdict(None, f"a model of {count} layers has no second LSTM")
+    first, second = _lead(by_speech, 1, 2), _lead(by_sense, 2, 1)
     shown = all((lead.low or 0) > 0 for lead in (first, second))
     refuted = any((lead.high or 0) < 0 for lead in (first, second))
-    return Finding(
+    return Verdict(
         shown if shown or refuted else None,
         f"layer 1 is {_ahead(first)} layer 2 in parts of speech, layer 2 is {_ahead(second)} layer 1 in senses",
     )
+
+
+def _lead(right: Tensor, one: int, other: int) -> Score:
+    """Difference in accuracy of two layers in points, with its bootstrap interval."""
+    points = 100 * (right[one].double() - right[other].double()).numpy()
+    return bootstrap(lambda weights: {"lead": weights @ points / len(points)}, len(points))["lead"]
 
 
 def _ahead(lead: Score) -> str:
@@ -122,33 +105,31 @@ def _ahead(lead: Score) -> str:
     return f"{Score(value=-lead.value, low=low, high=high):.1f} points below"
 
 
-def weights_by_task(say: Say) -> Finding:
+def weights_by_task(say: Say) -> Verdict:
     """70: the learned layer weights of each task."""
     model, questions = _model_and_tasks()
     found = {
-        name: _layer_preference(_features(model, queried), torch.tensor(queried.answers))
+        name: _layer_preference(say, name, _features(model, queried), torch.tensor(queried.answers))[0]
         for name, queried in questions.items()
     }
-    for name, preference in found.items():
-        _print_preference(say, name, preference)
-    weights = np.array([preference.weights for preference in found.values()])
+    weights = np.array([*found.values()])
     page = Page("Layer weights by task", "Weights of a scalar mix of ELMo's layers; darker is more.")
     page.figure(heat_map(["words", "LSTM 1", "LSTM 2"], list(found), weights), "Tasks on a tiny ELMo's vectors.")
-    say.progress(f"picture: {page.write(picture_folder() / '070.html')}")
-    most = {name: int(np.argmax(preference.weights)) for name, preference in found.items()}
+    say.progress(f"picture: {page.write(picture_path('070.html'))}")
+    most = {name: int(np.argmax(mixed)) for name, mixed in found.items()}
     spread = float(np.ptp(weights, axis=0).max())
-    return Finding(
+    return Verdict(
         spread > 0.1 and most["number"] == 0 and most["senses"] > 0,
         f"the weights of a layer differ between tasks by up to {spread:.2f}: grammatical number uses the character "
-        f"layer ({found['number'].weights[0]:.2f}), senses the LSTMs ({sum(found['senses'].weights[1:]):.2f})",
+        f"layer ({found['number'][0]:.2f}), senses the LSTMs ({sum(found['senses'][1:]):.2f})",
     )
 
 
-def senses_by_context(say: Say) -> Finding:
+def senses_by_context(say: Say) -> Verdict:
     """72: whether the nearest other occurrence of an ambiguous word has the same sense, by word2vec and by ELMo."""
     texts = _texts(Random(0))
     elmo, questions = _model_and_tasks()
-    static = learn_words(texts, keel.Word2vec(width=32, window=4, subsample=0.0), epochs=3)
+    static = pretrain_tiny(keel.Word2vec(width=32, window=4, subsample=0.0), texts, epochs=3)
     queried = questions["senses"]
     words = np.array([text.split()[position] for text, position in zip(queried.texts, queried.positions, strict=True)])
     answers = np.array(queried.answers)
@@ -167,18 +148,11 @@ def senses_by_context(say: Say) -> Finding:
         shares = ", ".join(f"{word} {share:.0%}" for word, share in right[name].items())
         say(f"{name}: nearest other occurrence has the same sense: {shares}")
     before, after = (float(np.mean([*shares.values()])) for shares in right.values())
-    return Finding(
+    return Verdict(
         before < 0.6 and after > 0.8,
         f"with static vectors the nearest other occurrence has the same sense at chance ({before:.0%}), with ELMo's in "
         f"{after:.0%}",
     )
-
-
-def _print_preference(say: Say, name: str, preference: LayerPreference) -> None:
-    mixed = ", ".join(f"{weight:.2f}" for weight in preference.weights)
-    alone = ", ".join(f"{share:.1%}" for share in preference.alone)
-    say(f"{name}: weights {mixed}, γ {preference.gamma:.2f}; accuracy of each layer {alone}, of the mix "
-        f"{preference.together:.1%}")  # fmt: skip
 
 
 def _texts(random: Random) -> list[str]:
@@ -201,20 +175,12 @@ def _sentence(topic: str, random: Random) -> tuple[str, list[tuple[str, int, int
 @cache
 def _model_and_tasks() -> tuple[keel.Model, dict[str, WordTask]]:
     """A tiny ELMo trained on three topics, and tasks on new sentences."""
-    with tempfile.TemporaryDirectory() as folder:
-        model = keel.pretrain(
-            TINY_ELMO, keel.Corpus.of(_texts(Random(0))), out=Path(folder) / "m", held_out=0.0, steps=400, batch=16,
-            lr=1e-2, warmup=5, min_count=1, evaluate_every=0, device="cpu", threads=1,
-        )  # fmt: skip
-    random = Random(1)
+    model, random = learn_topics(_texts(Random(0))), Random(1)
     queried: dict[str, WordTask] = {}
     for _ in range(600):
         text, answers = _sentence(random.choice([*TOPICS]), random)
         for name, position, answer in answers:
-            question = queried.setdefault(name, WordTask([], [], []))
-            question.texts.append(text)
-            question.positions.append(position)
-            question.answers.append(answer)
+            queried.setdefault(name, WordTask()).add(text, position, answer)
     return model, queried
 
 
@@ -226,59 +192,51 @@ def _features(model: keel.Model, question: WordTask) -> Tensor:
         picked = []
         for text, position, each in zip(question.texts, question.positions, found, strict=True):
             start = len(" ".join(text.split()[:position])) + (position > 0)
-            at = [number for number, (_, end) in enumerate(each.offsets) if end > start]
-            picked.append(each.vectors[at[0]])
+            picked.append(
+                next(vector for vector, (_, end) in zip(each.vectors, each.offsets, strict=True) if end > start)
+            )
         layers.append(np.stack(picked))
     return torch.from_numpy(np.stack(layers, 1)).float()
 
 
-def _layer_preference(features: Tensor, answers: Tensor) -> LayerPreference:
-    """Linear probes on each layer and on the mix, trained on every second example."""
-    features = features / features.std(
-        (0, 2), keepdim=True
-    )  # otherwise a weight would compensate the scale of its layer
-    right = torch.stack([_linear(features[:, layer], answers) for layer in range(features.shape[1])])
+def _layer_preference(say: Say, name: str, features: Tensor, answers: Tensor) -> tuple[list[float], Tensor]:
+    """Weights of the layers in a learned mix, and correctness [layers, test examples] of a linear probe on each layer;
+    all are trained on every second example."""
+    features = features / features.std((0, 2), keepdim=True)  # a weight should not compensate the scale of its layer
+    right = torch.stack([linear_probe(vectors, answers, ridge=1e-3) for vectors in features.unbind(1)])
     together, mix = _mixed(features, answers, free=True, steps=1000)
-    return LayerPreference(mix.weights.tolist(), mix.gamma.item(), right, together)
+    alone = listed(right.double().mean(1).tolist(), ".1%")
+    probes = f"accuracy of each layer {alone}, of the mix {together:.1%}"
+    say(f"{name}: weights {listed(mix.weights.tolist())}, γ {mix.gamma.item():.2f}; {probes}")
+    return mix.weights.tolist(), right
 
 
 def _mixed(features: Tensor, answers: Tensor, *, free: bool, steps: int = 100) -> tuple[float, ScalarMix]:
     """Accuracy of a linear probe on a learned mix, and the mix."""
     torch.manual_seed(0)
-    mix = ScalarMix(features.shape[1])
-    weight, bias = torch.randn(features.shape[2], int(answers.max()) + 1) * 0.1, torch.zeros(int(answers.max()) + 1)
+    mix, classes = ScalarMix(features.shape[1]), int(answers.max()) + 1
+    weight, bias = torch.randn(features.shape[2], classes) * 0.1, torch.zeros(classes)
 
     def loss() -> Tensor:
         return F.cross_entropy(mix(features[::2]) @ weight + bias, answers[::2]) + 1e-3 * weight.square().sum()
 
-    train_adam(loss, [mix.scores, *([mix.gamma] if free else []), weight, bias], steps, 0.03)
+    minimize(loss, [mix.scores, *([mix.gamma] if free else []), weight, bias], steps, 0.03)
     with torch.inference_mode():
-        predicted = (mix(features[1::2]) @ weight + bias).argmax(1)
-    return (predicted == answers[1::2]).float().mean().item(), mix
-
-
-def _linear(vectors: Tensor, answers: Tensor) -> Tensor:
-    """Correctness of a ridge classifier, trained on every second example, on the others."""
-    inputs = F.pad(vectors, (0, 1), value=1.0)
-    known, wanted = inputs[::2], F.one_hot(answers[::2]).float()
-    ridge = 1e-3 * len(known) * torch.eye(inputs.shape[1])
-    rule = torch.linalg.solve(known.T @ known + ridge, known.T @ wanted)
-    return (inputs[1::2] @ rule).argmax(1) == answers[1::2]
+        return accuracy((mix(features[1::2]) @ weight + bias).argmax(1) == answers[1::2]), mix
 
 
 def _treebank(folder: Path, most: int = 6000) -> WordTask:
     """Words of a treebank, one per sentence, with their part of speech."""
     random, names = Random(0), dict[str, int]()
-    found, sentence = WordTask([], [], []), list[tuple[str, str]]()
+    found, sentence = WordTask(), list[tuple[str, str]]()
     for line in _lines(folder, "*train*.conllu*"):
         fields = line.split("\t")
         if fields[0].isdigit():
             sentence.append((fields[1].replace(" ", ""), fields[3]))
         elif not line and sentence and len(found.texts) < most:
             position = random.randrange(len(sentence))
-            found.texts.append(" ".join(word for word, _ in sentence))
-            found.positions.append(position)
-            found.answers.append(names.setdefault(sentence[position][1], len(names)))
+            answer = names.setdefault(sentence[position][1], len(names))
+            found.add(" ".join(word for word, _ in sentence), position, answer)
         if not line:
             sentence.clear()
     return found
@@ -287,12 +245,11 @@ def _treebank(folder: Path, most: int = 6000) -> WordTask:
 def _same_sense(model: keel.Model, folder: Path) -> tuple[Tensor, Tensor]:
     """Word in Context (Pilehvar and Camacho-Collados 2019): products of a word's vectors in two sentences, and whether
     its sense is the same."""
-    sides = WordTask([], [], []), WordTask([], [], [])
+    sides = WordTask(), WordTask()
     for line in _lines(folder / "train", "train.data.txt*"):
         _, _, positions, *texts = line.split("\t")
         for side, position, text in zip(sides, positions.split("-"), texts, strict=True):
-            side.texts.append(text)
-            side.positions.append(int(position))
+            side.add(text, int(position))
     one, other = (F.normalize(_features(model, side), dim=-1) for side in sides)
     return one * other, torch.tensor([line == "T" for line in _lines(folder / "train", "train.gold.txt*")]).long()
 
@@ -300,7 +257,6 @@ def _same_sense(model: keel.Model, folder: Path) -> tuple[Tensor, Tensor]:
 def _lines(folder: Path, pattern: str) -> list[str]:
     files = sorted(folder.glob(pattern))
     if not files:
-        raise UsageError(
-            f"{folder} has no file {pattern}: use --data with a folder that contains ud_english_ewt and wic"
-        )
+        remedy = "use --data with a folder that contains ud_english_ewt and wic"
+        raise UsageError(f"{folder} has no file {pattern}: {remedy}")
     return [line for _, line in open_text(files[0], "auto", ignore)]

@@ -1,14 +1,33 @@
-"""Measurements and small optimizers that several experiments share."""
+"""Measurements that several experiments share: differences, run times, small optimizations, linear probes."""
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import keel
+from keel.data.token_batch import TokenBatch
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:
     return (one - other).abs().max().item()
+
+
+def parameter_count(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def token_batch(ids: Tensor) -> TokenBatch:
+    """Sequences [batch, time] of equal length."""
+    return TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
+
+
+def listed(values: Sequence[float], form: str = ".2f") -> str:
+    return ", ".join(format(value, form) for value in values)
 
 
 def shortest_time(run: Callable[[], object], repeats: int = 5) -> float:
@@ -21,26 +40,39 @@ def shortest_time(run: Callable[[], object], repeats: int = 5) -> float:
     return min(found)
 
 
-def gradient_descent(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, lr: float) -> float:
-    """Plain gradient descent; returns the loss before the last step."""
+def minimize(
+    loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, lr: float,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam, clip: float = 0.0, **settings: Any,
+) -> float:  # fmt: skip
+    """Minimize a loss, with gradients clipped to a norm of `clip`; returns the loss before the last step."""
     for weight in weights:
         weight.requires_grad_()
-    value = torch.zeros(())
+    chosen, value = optimizer(weights, lr=lr, **settings), torch.zeros(())
     for _ in range(steps):
         value = loss()
-        gradients = torch.autograd.grad(value, weights)
-        with torch.no_grad():
-            for weight, gradient in zip(weights, gradients, strict=True):
-                weight -= lr * gradient
+        for weight, gradient in zip(weights, torch.autograd.grad(value, weights), strict=True):
+            weight.grad = gradient
+        if clip:
+            nn.utils.clip_grad_norm_(weights, clip)
+        chosen.step()
     return value.item()
 
 
-def train_adam(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, lr: float) -> None:
-    """Minimize a loss with Adam."""
-    for weight in weights:
-        weight.requires_grad_()
-    optimizer = torch.optim.Adam(weights, lr=lr)
-    for _ in range(steps):
-        for weight, gradient in zip(weights, torch.autograd.grad(loss(), weights), strict=True):
-            weight.grad = gradient
-        optimizer.step()
+def linear_probe(vectors: Tensor, classes: Tensor, known: slice = slice(None, None, 2), ridge: float = 1e-9) -> Tensor:
+    """Correctness of a ridge classifier that is fitted to the `known` vectors, on the others; as bool."""
+    fitted = torch.zeros(len(vectors), dtype=torch.bool)
+    fitted[known] = True
+    inputs = F.pad(vectors, (0, 1), value=1.0).double()
+    x, y = inputs[fitted], F.one_hot(classes[fitted]).double()
+    weights = torch.linalg.solve(x.T @ x + ridge * len(x) * torch.eye(x.shape[1]), x.T @ y)
+    return (inputs[~fitted] @ weights).argmax(1) == classes[~fitted]
+
+
+def accuracy(correct: Tensor) -> float:
+    return correct.float().mean().item()
+
+
+def word_vectors(model: keel.Model, texts: list[str], word: str, layer: int = -1) -> Tensor:
+    """Vectors [texts, width] of a word in these texts."""
+    found = model.encode(texts, layer=layer, pool="none")
+    return torch.from_numpy(np.array([each.vectors[each.tokens.index(word)] for each in found]))

@@ -2,21 +2,19 @@
 
 import math
 import random
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
 import keel
-from keel.claims.claim import Finding, Say
-from keel.claims.small_models import pretrain_gpt, read_docstrings
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import parameter_count
+from keel.claims.small_models import NO_DROPOUT, pretrain_gpt, pretrain_tiny, read_docstrings
 from keel.demo.docstrings import Docstring
 from keel.explain.zero_shot import next_token_model
 from keel.generation.likelihood import ScoredText, continuation_likelihoods, encode_continuations
 from keel.metrics.squad_scores import exact_match, normal_words, overlap_f1
-from keel.systems.gpt import Gpt
 
 NAMES = "Anna Peter Chen Mary Ivan Noor Olga Hugo Rosa Ken Lena Omar".split()  # noqa: SIM905
 THINGS = "boat cup lamp book coin ring drum kite clock rope sword violin".split()  # noqa: SIM905
@@ -24,9 +22,9 @@ LOCATIONS = "barn cellar tower garden kitchen attic stable chapel mill cave tent
 SIZES = ((1, 16), (1, 64), (2, 64), (3, 96))
 """Layers and width."""
 FRENCH = (
-    "water eau|bread pain|house maison|dog chien|cat chat|sun soleil|moon lune|night nuit|day jour|tree arbre|book "
-    "livre|door porte|fire feu|hand main|milk lait|king roi|queen reine|sea mer|snow neige|year an|white blanc|black "
-    "noir|green vert|red rouge|one un|two deux|three trois|four quatre|mother mère|father père"
+    "water eau|bread pain|house maison|dog chien|cat chat|sun soleil|moon lune|night nuit|day jour|tree arbre|"
+    "book livre|door porte|fire feu|hand main|milk lait|king roi|queen reine|sea mer|snow neige|year an|"
+    "white blanc|black noir|green vert|red rouge|one un|two deux|three trois|four quatre|mother mère|father père"
 )
 STORY = (
     "In a shocking finding, scientist discovered a herd of unicorns living in a remote, previously unexplored valley, "
@@ -35,36 +33,23 @@ STORY = (
 TOPIC = "unicorn horn herd animal valley andes mountain scientist researcher discover tea".split()  # noqa: SIM905
 
 
-def reading_by_size(say: Say) -> Finding:
+def reading_by_size(say: Say) -> Verdict:
     """80: passage, question, "A:", for four model sizes trained on the same text with such questions."""
     rng = random.Random(0)
     known = [_passage(rng) for _ in range(4000)]
     documents = ["\n".join([passage, *(f"Q: {q}\nA: {a}" for q, a in questions)]) for passage, questions in known]
-    corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(rng) for _ in range(150)], []
+    unseen, found = [_passage(rng) for _ in range(150)], []
+    settings = {"sentences": "none", "vocabulary": 500, "steps": 1200, "batch": 16, "lr": 3e-3, "warmup": 0.05}
     for layers, width in SIZES:
-        system = Gpt(
-            layers=layers,
-            width=width,
-            head_dim=16,
-            max_positions=96,
-            sequence_length=64,
-            dropout=0,
-            attention_dropout=0,
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            model = keel.pretrain(
-                system, corpus, out=Path(folder) / "model", vocabulary=500, held_out=0.0, steps=1200, batch=16, lr=3e-3,
-                warmup=0.05, evaluate_every=0, device="cpu", on_event=say.on_event,
-            )  # fmt: skip
-        answers = [keel.ask(passage, questions[0][0], model=model, tokens=6).text for passage, questions in unseen]
-        found.append(
-            fmean(overlap_f1(text, [questions[0][1]]) for text, (_, questions) in zip(answers, unseen, strict=True))
-        )
-        weights = sum(weight.numel() for weight in model.encoder.parameters())
-        say(
-            f"{layers} layers, width {width} ({weights:,} parameters): F1 {found[-1]:.2f} on {len(unseen)} new passages"
-        )
-    return Finding(
+        system = keel.Gpt(layers=layers, width=width, head_dim=16, max_positions=96, sequence_length=64, **NO_DROPOUT)
+        model = pretrain_tiny(system, documents, say, tokenizer="auto", threads=0, **settings)
+        scores = []
+        for passage, ((question, answer), *_) in unseen:
+            scores.append(overlap_f1(keel.ask(passage, question, model=model, tokens=6).text, [answer]))
+        found.append(fmean(scores))
+        size = f"{layers} layers, width {width} ({parameter_count(model.encoder):,} parameters)"
+        say(f"{size}: F1 {found[-1]:.2f} on {len(unseen)} new passages")
+    return Verdict(
         None if max(found) < min(found) + 0.1 else found[-1] == max(found),
         f"F1 changes from {found[0]:.2f} to {found[-1]:.2f} with size; a random place of the passage gives about 0.33",
     )
@@ -77,7 +62,7 @@ def _passage(rng: random.Random) -> tuple[str, list[tuple[str, str]]]:
     return text, [(f"Where is the {thing}?", location) for _, thing, location in rng.sample(facts, 3)]
 
 
-def short_summaries(say: Say) -> Finding:
+def short_summaries(say: Say) -> Verdict:
     """81: "TL;DR:" after docstrings without their first sentence, which serves as the reference summary."""
     docstrings = read_docstrings(say)
     model = pretrain_gpt(docstrings, say)
@@ -96,7 +81,7 @@ def short_summaries(say: Say) -> Finding:
     for name, scores in methods.items():
         say(f"{name}: F1 {fmean(scores):.3f} with the first sentence of {len(scores)} docstrings")
     cue, plain, sampled = (fmean(scores) for scores in methods.values())
-    return Finding(
+    return Verdict(
         cue < sampled,
         f"the generated summaries overlap less with the reference (F1 {cue:.3f}) than random sentences "
         f"({sampled:.3f}); without the cue {plain:.3f}",
@@ -108,7 +93,7 @@ def _fits(docstring: Docstring, model: keel.Model) -> bool:
     return len(docstring.sentences) > 3 and len(model.tokenizer.encode(text).ids) < 80
 
 
-def poor_translation(say: Say) -> Finding:
+def poor_translation(say: Say) -> Verdict:
     """82: ten lines of "english = french", then an unfinished one."""
     model = pretrain_gpt(read_docstrings(say), say)
     pairs = [(one, other) for one, other in (line.split() for line in FRENCH.split("|"))]
@@ -122,14 +107,14 @@ def poor_translation(say: Say) -> Finding:
             say(f"{english} = {translation!r} (correct: {french!r})")
     count = len(pairs) - 10
     say(f"{correct} of {count} correct; {copied} copy the English word, {seen} copy a French word of the prompt")
-    return Finding(
+    return Verdict(
         correct < count / 4,
         f"{correct} of {count} words are correct: a prompt shows the format, but cannot add words that were not in the "
         "training text",
     )
 
 
-def story_of_unicorns(say: Say) -> Finding:
+def story_of_unicorns(say: Say) -> Verdict:
     """83: GPT-2's unicorn prompt, continued by a small GPT trained on docstrings."""
     docstrings = read_docstrings(say)
     model = pretrain_gpt(docstrings, say)
@@ -146,7 +131,7 @@ def story_of_unicorns(say: Say) -> Finding:
     other = _bits_per_byte(model, [" ".join(each.sentences) for each in docstrings if each.held_out][:200])
     say(f"the prompt has {own:.2f} bits per byte, held-out docstrings {other:.2f}")
     say(f"{topical} of {len(stories)} stories return to their subject twice or more")
-    return Finding(
+    return Verdict(
         topical > len(stories) / 2,
         f"{topical} of {len(stories)} stories of 40 tokens stay with unicorns, scientists or mountains "
         f"({fmean(shares):.1%} of the words): the model writes about what it was trained on, which is function calls",
@@ -155,53 +140,39 @@ def story_of_unicorns(say: Say) -> Finding:
 
 def _bits_per_byte(model: keel.Model, texts: Sequence[str]) -> float:
     """Bits per byte of the first 100 tokens of each text."""
-    questions = [
-        ScoredText([], each.text[:100]) for each in encode_continuations(model.tokenizer, [""] * len(texts), texts)
-    ]
-    size = sum(len(model.tokenizer.decode(each.text).encode()) for each in questions)
-    nats = -sum(each.log_prob for each in continuation_likelihoods(next_token_model(model), questions))
+    scored = [ScoredText([], ids[:100]) for ids in model.tokenizer.encode_many(list(texts))]
+    size = sum(len(model.tokenizer.decode(each.text).encode()) for each in scored)
+    nats = -sum(each.log_prob for each in continuation_likelihoods(next_token_model(model), scored))
     return nats / size / math.log(2)
 
 
-def detection(say: Say) -> Finding:
+def detection(say: Say) -> Verdict:
     """84: detection of generated text by the model's likelihood and by a classifier."""
     docstrings = read_docstrings(say)
     model = pretrain_gpt(docstrings, say)
     tokenizer = model.tokenizer
     chosen = [each for each in docstrings if each.held_out and len(each.sentences) > 2][:300]
-    prompts = [f"{each.sentences[0]}\n" for each in chosen]
-    people, prompts = zip(
-        *(
-            (tokenizer.decode(ids[:30]), prompt)
-            for each, prompt in zip(chosen, prompts, strict=True)
-            if len(ids := tokenizer.encode("\n".join(each.sentences[1:])).ids) >= 30
-            and len(tokenizer.encode(prompt).ids) < 60
-        ),
-        strict=True,
-    )
-    generated = keel.generate(list(prompts), model=model, tokens=30, top_k=40)
+    people, prompts = [], []
+    for each in chosen:
+        prompt, ids = f"{each.sentences[0]}\n", tokenizer.encode("\n".join(each.sentences[1:])).ids
+        if len(ids) >= 30 and len(tokenizer.encode(prompt).ids) < 60:
+            people.append(tokenizer.decode(ids[:30]))
+            prompts.append(prompt)
+    generated = keel.generate(prompts, model=model, tokens=30, top_k=40)
     say(f"human: {people[0]!r:.100}")
     say(f"generated: {generated[0].strip()!r:.100}")
-    scores = [
-        np.array(
-            [
-                each.log_probs.mean()
-                for each in continuation_likelihoods(
-                    next_token_model(model), encode_continuations(tokenizer, prompts, texts)
-                )
-            ]
-        )
-        for texts in (people, generated)
-    ]
-    auc = float((scores[1][:, None] > scores[0][None]).mean())
+    scored = [encode_continuations(tokenizer, prompts, texts) for texts in (people, generated)]
+    found = [continuation_likelihoods(next_token_model(model), each) for each in scored]
+    human, written = (np.array([each.log_probs.mean() for each in likelihoods]) for likelihoods in found)
+    auc = float((written[:, None] > human).mean())
     say(f"likelihood under the model: generated text is more probable in {auc:.0%} of pairs")
     half = len(people) // 2
-    train = [(text, kind) for kind, texts in (("people", people), ("model", generated)) for text in texts[:half]]
-    test = [(text, kind) for kind, texts in (("people", people), ("model", generated)) for text in texts[half:]]
+    kinds, parts = {"people": people, "model": generated}, (slice(half), slice(half, None))
+    train, test = ([(text, kind) for kind, texts in kinds.items() for text in texts[part]] for part in parts)
     detector = keel.finetune("fasttext", train, task="classify", dev=None, epochs=20, threads=1)
     right = keel.evaluate(detector, test).values["accuracy"].value
     say(f"fastText classifier trained on {half} of each: accuracy {right:.0%} on {len(test)} texts")
-    return Finding(
+    return Verdict(
         auc > 0.7 or right > 0.7,
         f"text of this small model is detected by its likelihood in {auc:.0%} of pairs and by a classifier in "
         f"{right:.0%} of cases (chance: 50%)",

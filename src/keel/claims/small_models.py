@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,65 +11,41 @@ from typing import Any
 import keel
 from keel.claims.claim import Say
 from keel.config import cache_folder, to_dict
-from keel.demo.docstrings import Docstring, collect_docstrings
+from keel.demo.docstrings import Docstring, balanced, collect_docstrings, labelled_sentences, training_texts
 from keel.events import ignore
-from keel.systems.gpt import Gpt
 from keel.systems.system import System
 
-TINY = keel.Bert(
-    layers=1,
-    width=32,
-    head_dim=32,
-    max_positions=16,
-    sequence_length=10,
-    next_sentence=False,
-    dropout=0,
-    attention_dropout=0,
-    mask_rate=0.3,
-)
-TINY_GPT = Gpt(
-    layers=1, width=32, head_dim=32, max_positions=16, sequence_length=10, dropout=0.0, attention_dropout=0.0
-)
-SMALL = keel.Bert(
-    layers=2, width=128, head_dim=32, max_positions=128, sequence_length=64, dropout=0.0, attention_dropout=0.0
-)
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
+Examples = list[tuple[str, str]]
+_TINY: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 32, "max_positions": 16, "sequence_length": 10}
+_SMALL: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 32, "max_positions": 128}
+TINY = keel.Bert(**_TINY, **NO_DROPOUT, next_sentence=False, mask_rate=0.3)
+TINY_GPT = keel.Gpt(**_TINY, **NO_DROPOUT)
+SMALL = keel.Bert(**_SMALL, **NO_DROPOUT, sequence_length=64)
+SMALL_GPT = keel.Gpt(**_SMALL, **NO_DROPOUT, sequence_length=128)
+TINY_ELMO = keel.Elmo(
+    width=32, cell_size=64, character_dim=8, character_filters=(16, 16, 16), highway_layers=1, bptt=10,
+    softmax_samples=0, dropout=0.0,
+)  # fmt: skip
+TINY_SKIPGRAM = keel.Word2vec(width=16, window=4, subsample=0.0)
 
-SMALL_GPT = Gpt(
-    layers=2, width=128, head_dim=32, max_positions=128, sequence_length=128, dropout=0.0, attention_dropout=0.0
-)
+
+def pretrain_tiny(system: System, texts: Sequence[str], say: Say | None = None, **settings: Any) -> keel.Model:
+    """Pre-train on all of these texts with words as tokens, if not set otherwise; the folder is temporary."""
+    settings = {"tokenizer": "words", "held_out": 0.0, "evaluate_every": 0, "device": "cpu", "threads": 1} | settings
+    corpus, on_event = keel.Corpus.of(texts), say.on_event if say else ignore
+    with tempfile.TemporaryDirectory() as folder:
+        return keel.pretrain(system, corpus, out=f"{folder}/{system.name}", on_event=on_event, **settings).to("cpu")
 
 
 def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Model:
-    """Pre-train a tiny model on a few sentences, with words as tokens."""
-    with tempfile.TemporaryDirectory() as folder:
-        return keel.pretrain(
-            system,
-            keel.Corpus.of(sentences),
-            out=Path(folder) / "model",
-            tokenizer="words",
-            held_out=0.0,
-            steps=steps,
-            batch=32,
-            lr=3e-3,
-            evaluate_every=0,
-        )
+    """A tiny model of a few sentences."""
+    return pretrain_tiny(system, sentences, steps=steps, batch=32, lr=3e-3)
 
 
-def learn_words(
-    documents: list[str], system: keel.Word2vec, *, epochs: int, tokenizer: str = "words", say: Say | None = None
-) -> keel.Model:
-    """Train word vectors with one thread, which is deterministic."""
-    with tempfile.TemporaryDirectory() as folder:
-        return keel.pretrain(
-            system,
-            keel.Corpus.of(documents),
-            out=Path(folder) / system.name,
-            tokenizer=tokenizer,
-            held_out=0.0,
-            epochs=epochs,
-            threads=1,
-            on_event=say.on_event if say else ignore,
-        )
+def learn_topics(texts: list[str]) -> keel.Model:
+    """A tiny ELMo of short texts."""
+    return pretrain_tiny(TINY_ELMO, texts, steps=400, batch=16, lr=1e-2, warmup=5, min_count=1)
 
 
 def read_docstrings(say: Say) -> list[Docstring]:
@@ -76,48 +53,55 @@ def read_docstrings(say: Say) -> list[Docstring]:
     return collect_docstrings(cache_folder() / "claims", say.progress)
 
 
+def package_sentences(
+    docstrings: list[Docstring], labels: int, say: Say, condition: str = ""
+) -> tuple[Examples, Examples]:
+    """(sentence, package) of ten packages for training, `labels` of each, and 60 of each held out for the test."""
+    train = balanced(labelled_sentences(docstrings, held_out=False), labels)
+    test = balanced(labelled_sentences(docstrings, held_out=True), 60)
+    say(f"which of ten packages is a sentence from? {len(train)} labels{condition}, {len(test)} test sentences")
+    return train, test
+
+
+def finetuned_scores(
+    methods: Mapping[str, tuple[Any, dict[str, Any]]], train: Examples, test: Examples, say: Say, **settings: Any
+) -> list[keel.Score]:
+    """Accuracies of several starting points, each with its own settings, after fine-tuning on the same examples."""
+    scores = []
+    for name, (start, own) in methods.items():
+        model = keel.finetune(start, train, **{"dev": None} | settings | own)
+        scores.append(keel.evaluate(model, test).values["accuracy"])
+        say(f"{name}: accuracy {scores[-1]:.1%}")
+    return scores
+
+
 def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 600) -> keel.Model:
     """Pre-train a small BERT on this text, or load it from the cache."""
-    system = replace(SMALL, next_sentence=next_sentence)
-    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
-    settings: dict[str, Any] = {
-        "vocabulary": 4000,
-        "held_out": 0.05,
-        "steps": steps,
-        "batch": 32,
-        "lr": 1e-3,
-        "warmup": 0.1,
-        "beta2": 0.98,
-        "evaluate_every": 0,
-    }
-    return _cached("bert", system, corpus, settings, say, "MLM and NSP" if next_sentence else "MLM only")
+    settings = {"vocabulary": 4000, "held_out": 0.05, "batch": 32, "lr": 1e-3, "beta2": 0.98}
+    system, corpus = replace(SMALL, next_sentence=next_sentence), keel.Corpus.of(training_texts(docstrings))
+    return _cached(system, corpus, settings | {"steps": steps}, say, "MLM and NSP" if next_sentence else "MLM only")
 
 
 def pretrain_gpt(docstrings: list[Docstring], say: Say, steps: int = 600) -> keel.Model:
     """Pre-train a small GPT on this text, one sentence per line, or load it from the cache."""
-    texts = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
-    settings: dict[str, Any] = {
-        "vocabulary": 2000, "held_out": 0.02, "steps": steps, "batch": 8, "lr": 2e-3, "warmup": 0.1, "device": "cpu",
-        "evaluate_every": 0,
-    }  # fmt: skip
-    return _cached(
-        "gpt", SMALL_GPT, keel.Corpus.of(texts, sentences="none"), settings, say, "causal language modelling"
-    )
+    settings = {"vocabulary": 2000, "held_out": 0.02, "batch": 8, "lr": 2e-3, "device": "cpu", "steps": steps}
+    corpus = keel.Corpus.of(training_texts(docstrings), sentences="none")
+    return _cached(SMALL_GPT, corpus, settings, say, "causal language modelling")
 
 
-def _cached(
-    name: str, system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str
-) -> keel.Model:
+def _cached(system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:
+    settings = settings | {"warmup": 0.1, "evaluate_every": 0}
     identity = json.dumps([corpus.fingerprint(), to_dict(system), settings], sort_keys=True)
-    folder = cache_folder() / "claims" / f"{name}-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+    name = f"{system.name}-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+    folder = cache_folder() / "claims" / name
     if not (folder / "config.json").exists():
         say.progress(f"pre-training with {what} for {settings['steps']} steps")
         keel.pretrain(system, corpus, out=folder, on_event=say.on_event, **settings)
     return keel.Model.load(folder)
 
 
-def picture_folder() -> Path:
-    """Folder of the experiments' pictures."""
+def picture_path(name: str) -> Path:
+    """File of an experiment's picture."""
     folder = cache_folder() / "claims"
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folder / name

@@ -9,23 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.claims.claim import Finding, Say
-from keel.claims.measures import max_difference, shortest_time
+import keel
+from keel.claims.claim import Say, Verdict
+from keel.claims.measures import accuracy, listed, max_difference, minimize, parameter_count, shortest_time, token_batch
 from keel.data.token_batch import TokenBatch
 from keel.nn.multihead_attention import MultiHeadAttention
-from keel.systems.transformer import (
-    DecoderBlock,
-    Transformer,
-    TransformerDecoder,
-    TransformerEncoder,
-    sinusoidal_positions,
-)
+from keel.systems.transformer import DecoderBlock, TransformerDecoder, TransformerEncoder, sinusoidal_positions
 
-SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, max_positions=64)
+SMALL = keel.Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, max_positions=64)
 WORDS, BOS, EOS = 20, 0, 1
 
 
-def many_heads(say: Say) -> Finding:
+def many_heads(say: Say) -> Verdict:
     """44: eight heads at once, eight separate attentions, and one head eight times as wide."""
     torch.manual_seed(0)
     attention, x = MultiHeadAttention(512, 8, 0.0).eval(), torch.randn(4, 100, 512)
@@ -40,33 +35,29 @@ def many_heads(say: Say) -> Finding:
 
     with torch.inference_mode():
         difference = max_difference(attention(x, None), one_by_one())
-        say(
-            "8 heads at once against 8 separate attentions, concatenated and projected by W^o: difference "
-            f"{difference:.1e}"
-        )
+        compared = "8 heads at once against 8 separate attentions, concatenated and projected by W^o"
+        say(f"{compared}: difference {difference:.1e}")
         q, k, _ = attention.split_heads(attention.qkv(x))
         maps = MultiHeadAttention.weights(q, k, None).transpose(0, 1).flatten(1)  # [8, ...]
         likeness = torch.corrcoef(maps).masked_fill(torch.eye(8, dtype=torch.bool), 0).abs().max().item()
-    count = [sum(w.numel() for w in MultiHeadAttention(512, heads, 0.0).parameters()) for heads in (8, 1)]
+    count = [parameter_count(MultiHeadAttention(512, heads, 0.0)) for heads in (8, 1)]
     say(f"largest correlation between the attention maps of two heads: {likeness:.2f}")
     say(f"8 heads of 64 have {count[0]:,} parameters, one of 512 has {count[1]:,}")
-    return Finding(
+    return Verdict(
         difference < 1e-5 and likeness < 0.2 and count[0] == count[1],
         f"eight heads equal eight attentions with separate weights (difference {difference:.0e}) and have no more "
         "parameters than one wide head",
     )
 
 
-def sinusoidal_table(say: Say) -> Finding:
+def sinusoidal_table(say: Say) -> Verdict:
     """47: wavelengths, and whether a shift is a rotation, with cosines and with sines in odd dimensions."""
     width, length, shift = 64, 200, 7
     table = sinusoidal_positions(length, width, torch.device("cpu")).double()
     angles = 10_000.0 ** (-torch.arange(0, width, 2) / width).double()
     lengths = 2 * math.pi / angles
-    say(
-        f"wavelengths: {lengths[0]:.2f} (2π), {lengths[1]:.2f}, ... {lengths[-1]:,.0f}; 10000 x 2π is "
-        f"{2e4 * math.pi:,.0f}"
-    )
+    shortest = f"{lengths[0]:.2f} (2π), {lengths[1]:.2f}, ... {lengths[-1]:,.0f}"
+    say(f"wavelengths: {shortest}; 10000 x 2π is {2e4 * math.pi:,.0f}")
     cosine, sine = angles.mul(shift).cos(), angles.mul(shift).sin()
     even, odd = table[:-shift, 0::2], table[:-shift, 1::2]
     rotated = torch.stack([even * cosine + odd * sine, odd * cosine - even * sine], -1).flatten(1)
@@ -74,42 +65,39 @@ def sinusoidal_table(say: Say) -> Finding:
     say(f"position t + {shift} against position t rotated by fixed angles: difference {rotation:.0e}")
     positions = torch.arange(length).double()
     printed = torch.stack([(positions[:, None] * angles).sin()] * 2, -1).flatten(1)  # as S1 prints it
-    found = {}
+    spreads = []
     for name, vectors in (("cosines in odd dimensions", table), ("sines in both, as S1 prints", printed)):
         products = vectors @ vectors.T
-        spread = max(products.diagonal(gap).std().item() for gap in range(40))
-        found[name] = spread
-        say(
-            f"{name}: products of positions at one distance vary by {spread:.2f} at most; the table has rank "
-            f"{torch.linalg.matrix_rank(vectors)} of {width}"
-        )
-    right, wrong = found.values()
-    return Finding(
+        spreads.append(max(products.diagonal(gap).std().item() for gap in range(40)))
+        rank = f"the table has rank {torch.linalg.matrix_rank(vectors)} of {width}"
+        say(f"{name}: products of positions at one distance vary by {spreads[-1]:.2f} at most; {rank}")
+    right, wrong = spreads
+    return Verdict(
         rotation < 1e-5 and right < 1e-4 < wrong,
         "the wavelengths range from 2π towards 10000 x 2π; with cosines a shift is the same rotation everywhere, so a "
         f"product depends on the distance only (it varies by {right:.0e}); with sines alone it does not ({wrong:.1f})",
     )
 
 
-def three_kinds(say: Say) -> Finding:
+def three_kinds(say: Say) -> Verdict:
     """53: the three attentions of a small Transformer trained to reverse sequences."""
-    encoder, decoder, right = _reversing_transformer(say)
+    encoder, decoder, right = _reversing_transformer()
     text = [5, 12, 3, 17, 8, 14]
-    rows, ids = TokenBatch.pad([text]), torch.tensor([[BOS, *text[::-1]]])
+    batch, ids = token_batch(torch.tensor([text])), torch.tensor([[BOS, *text[::-1]]])
     seen: dict[str, Tensor] = {}
 
     def record(name: str, layer: int, value: Tensor) -> None:
         seen[name] = value[0].mean(0)  # the last layer's, over its heads
 
     with torch.inference_mode():
-        decoder(ids, decoder.project_source(encoder(rows, record=record), rows), record=record)
+        decoder(ids, decoder.project_source(encoder(batch, record=record), batch), record=record)
     for name, weights in seen.items():
         say(f"{name}, one line per query position:")
         for line in weights.tolist():
             say("   " + " ".join(f"{value:4.2f}" for value in line))
     across, back = seen["cross_attention"], seen["masked_attention"]
-    aligned = (across[:6].argmax(1) == torch.arange(5, -1, -1)).float().mean().item()
-    return Finding(
+    aligned = accuracy(across[:6].argmax(1) == torch.arange(5, -1, -1))
+    return Verdict(
         right > 0.9 and aligned > 0.8 and not back.triu(1).any() and bool((seen["attention"] > 0).all()),
         "source words attend to all source words, target words to themselves and earlier ones, and cross-attention to "
         f"the word to copy: {aligned:.0%} of the positions attend most to it ({right:.0%} of new sequences are "
@@ -117,35 +105,36 @@ def three_kinds(say: Say) -> Finding:
     )
 
 
-def masking(say: Say) -> Finding:
+def masking(say: Say) -> Verdict:
     """54: which positions of decoder and encoder change with the word at one position."""
     encoder, decoder = _random_transformer()
     text, ids = torch.randint(4, 100, (1, 10)), torch.randint(4, 100, (1, 10))
-    rows = TokenBatch(ids=text, lengths=torch.tensor([10]))
-    changed = ids.clone()
-    changed[0, 6] = 101
-    with torch.inference_mode():
-        memory = decoder.project_source(encoder(rows), rows)
-        moves = _changes(decoder(ids, memory)[0], decoder(changed, memory)[0])
-        other = text.clone()
+
+    def change(network: Callable[[Tensor], Tensor], ids: Tensor) -> list[float]:
+        """Largest change at each position if the seventh word is replaced."""
+        other = ids.clone()
         other[0, 6] = 101
-        free = _changes(encoder(rows).top, encoder(TokenBatch(ids=other, lengths=rows.lengths)).top)
-    say(f"decoder, 7th of 10 words replaced: change per position {_listed(moves)}")
-    say(f"encoder, the same: {_listed(free)}")
-    return Finding(
+        return (network(ids) - network(other))[0].abs().amax(-1).tolist()
+
+    with torch.inference_mode():
+        memory = decoder.project_source(encoder(token_batch(text)), token_batch(text))
+        moves = change(lambda ids: decoder(ids, memory)[0], ids)
+        free = change(lambda ids: encoder(token_batch(ids)).top, text)
+    say(f"decoder, 7th of 10 words replaced: change per position {listed(moves, '.2g')}")
+    say(f"encoder, the same: {listed(free, '.2g')}")
+    return Verdict(
         moves[:6] == [0.0] * 6 and min(moves[6:]) > 1e-3 and min(free) > 1e-3,
         "in the decoder only that position and later ones change, earlier ones by exactly 0; in the encoder all change",
     )
 
 
-def once_for_all(say: Say) -> Finding:
+def once_for_all(say: Say) -> Verdict:
     """55: whether K and V are constant over steps and shared by layers, and whether the context changes."""
     encoder, decoder = _random_transformer()
-    rows = TokenBatch.pad([torch.randint(4, 100, (12,)).tolist()])
+    batch = token_batch(torch.randint(4, 100, (1, 12)))
     contexts: list[Tensor] = []
     with torch.inference_mode():
-        output = encoder(rows)
-        memory = decoder.project_source(output, rows)
+        memory = decoder.project_source(encoder(batch), batch)
         before = memory.vectors.clone()
         state = decoder.new_state(memory, 1)
         block = decoder.blocks()[0]
@@ -159,13 +148,12 @@ def once_for_all(say: Say) -> Finding:
     steady = torch.equal(before, memory.vectors)
     layers = max_difference(memory.vectors[:, 0], memory.vectors[:, 1])
     moved = min(max_difference(one, other) for one, other in pairwise(contexts))
-    say(
-        f"K and V of a text of 12 words: {list(memory.vectors.shape)}, [texts, layers, K and V, heads, words, head_dim]"
-    )
+    axes = "[texts, layers, K and V, heads, words, head_dim]"
+    say(f"K and V of a text of 12 words: {list(memory.vectors.shape)}, {axes}")
     say(f"unchanged after 8 steps: {steady}; difference between layer 1 and layer 2: {layers:.1f}")
     say(f"smallest difference between the contexts of consecutive steps, first layer: {moved:.2f}")
     assert steady
-    return Finding(
+    return Verdict(
         layers < 1e-6 and moved < 1e-6,
         f"K and V are computed once for all steps, but separately in each layer (difference {layers:.1f}): layers "
         f"share the encoder's output. The context changes at every step like Bahdanau's c_i (by {moved:.2f} or more), "
@@ -173,13 +161,11 @@ def once_for_all(say: Say) -> Finding:
     )
 
 
-def sequential_decoding(say: Say) -> Finding:
+def sequential_decoding(say: Say) -> Verdict:
     """56: 64 tokens through a decoder at once, one by one with a KV cache, and one by one without."""
-    torch.manual_seed(0)
-    system = Transformer(layers=2, decoder_layers=2, width=128, max_positions=64)
-    encoder = system.build_encoder(1000).eval()
-    decoder = system.build_decoder(encoder, 1000).eval()
-    rows, ids = TokenBatch.pad([torch.randint(4, 1000, (20,)).tolist()]), torch.randint(4, 1000, (1, 64))
+    system = keel.Transformer(layers=2, decoder_layers=2, width=128, max_positions=64)
+    encoder, decoder = _random_transformer(system, 1000)
+    batch, ids = token_batch(torch.randint(4, 1000, (1, 20))), torch.randint(4, 1000, (1, 64))
 
     def at_once() -> Tensor:
         return decoder(ids, memory)[0]
@@ -200,34 +186,33 @@ def sequential_decoding(say: Say) -> Finding:
         "token by token without a cache": without_cache,
     }
     with torch.inference_mode():
-        memory = decoder.project_source(encoder(rows), rows)
+        memory = decoder.project_source(encoder(batch), batch)
         difference = max(max_difference(at_once(), method()) for method in methods.values())
         times = {name: shortest_time(method) for name, method in methods.items()}
     for name, seconds in times.items():
         say(f"{name}: {1e3 * seconds:.1f} ms for 64 tokens")
     once, kept, again = times.values()
-    return Finding(
+    return Verdict(
         difference < 1e-4 and 2 * once < min(kept, again),
         f"the vectors are equal (difference {difference:.0e}), but token by token takes {kept / once:.0f} times as "
         f"long, and {again / once:.0f} times without a cache: each token must be chosen before the next one",
     )
 
 
-def unequal_lengths(say: Say) -> Finding:
+def unequal_lengths(say: Say) -> Verdict:
     """60: tensor shapes for sentences of different lengths, and the effect and cost of padding."""
     encoder, decoder = _random_transformer()
     lengths = [3, 9, 5, 12]
     texts = [torch.randint(4, 100, (length,)).tolist() for length in lengths]
-    rows = TokenBatch.pad(texts)
+    batch = TokenBatch.pad(texts)
     ids = torch.randint(4, 100, (4, 7))
     with torch.inference_mode():
-        vectors = encoder.embed(rows)
-        output = encoder(rows)
-        memory = decoder.project_source(output, rows)
+        vectors, output = encoder.embed(batch), encoder(batch)
+        memory = decoder.project_source(output, batch)
         top, _ = decoder(ids, memory)
         for name, value in {
-            "ids, padded": rows.ids,
-            "lengths": rows.lengths,
+            "ids, padded": batch.ids,
+            "lengths": batch.lengths,
             "embeddings with positions [batch, time, width]": vectors,
             "encoder output": output.top,
             "K and V for the decoder [batch, layers, 2, heads, time, head_dim]": memory.vectors,
@@ -251,30 +236,25 @@ def unequal_lengths(say: Say) -> Finding:
         shares[name] = 1 - order.sum() / rooms.sum()
         say(f"{len(sizes):,} sentences in batches of 64, {name}: {shares[name]:.0%} padding")
     mixed, alike = shares.values()
-    return Finding(
+    return Verdict(
         difference < 1e-4 and alike < 0.05 < mixed,
         f"a batch is as long as its longest sentence, and masked padding changes nothing ({difference:.0e}); it takes "
         f"{alike:.0%} of the positions with sentences of similar length together, {mixed:.0%} in random order",
     )
 
 
-def products(say: Say) -> Finding:
+def products(say: Say) -> Verdict:
     """61: dot and matmul of four-dimensional tensors, and the product in attention."""
     rng = np.random.default_rng(0)
     one, other = rng.normal(size=(3, 4, 5, 6)), rng.normal(size=(5, 4, 6, 3))
     dot = np.dot(one, other)
-    say(
-        f"numpy.dot of {one.shape} and {other.shape}: {dot.shape}, last axis of the first with second-to-last of the "
-        "second"
-    )
+    axes = "last axis of the first with second-to-last of the second"
+    say(f"numpy.dot of {one.shape} and {other.shape}: {dot.shape}, {axes}")
     by_sum = np.einsum("abcx,dexf->abcdef", one, other)
     difference = float(np.abs(dot - by_sum).max())
-    position = (2, 1, 4, 3, 0, 2)
-    single = float(one[2, 1, 4] @ other[3, 0, :, 2])
-    say(
-        f"sum over x of A[a,b,c,x] B[d,e,x,f]: difference {difference:.0e}; at {position}: {dot[position]:.4f} and "
-        f"{single:.4f}"
-    )
+    position, single = (2, 1, 4, 3, 0, 2), float(one[2, 1, 4] @ other[3, 0, :, 2])
+    compared = f"difference {difference:.0e}; at {position}: {dot[position]:.4f} and {single:.4f}"
+    say(f"sum over x of A[a,b,c,x] B[d,e,x,f]: {compared}")
     try:
         np.matmul(one, other)
         refused = False
@@ -284,57 +264,39 @@ def products(say: Say) -> Finding:
     queries, keys = rng.normal(size=(3, 4, 5, 6)), rng.normal(size=(3, 4, 5, 6))
     scores = queries @ keys.swapaxes(-1, -2)
     say(f"attention, [batch, heads, time, width] @ [batch, heads, width, time]: {scores.shape}")
-    return Finding(
+    return Verdict(
         dot.shape == (3, 4, 5, 5, 4, 3) and difference < 1e-12 and refused and scores.shape == (3, 4, 5, 5),
         "dot pairs every matrix of one with every matrix of the other, [3,4,5,5,4,3]; attention multiplies each "
         "sentence and head with its own only, which is matmul, [3,4,5,5]",
     )
 
 
-def _random_transformer() -> tuple[TransformerEncoder, TransformerDecoder]:
-    """A random Transformer."""
+def _random_transformer(
+    system: keel.Transformer = SMALL, vocab_size: int = 110, **settings: bool
+) -> tuple[TransformerEncoder, TransformerDecoder]:
     torch.manual_seed(0)
-    encoder = SMALL.build_encoder(110).eval()
-    return encoder, SMALL.build_decoder(encoder, 110).eval()
+    encoder = system.build_encoder(vocab_size).eval()
+    return encoder, system.build_decoder(encoder, vocab_size, **settings).eval()
 
 
-def _reversing_transformer(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
+def _reversing_transformer() -> tuple[TransformerEncoder, TransformerDecoder, float]:
     """A Transformer trained to reverse sequences, and its sequence accuracy."""
-    torch.manual_seed(0)
-    system = Transformer(
-        layers=1, decoder_layers=1, width=64, head_dim=32, dropout=0.0, max_positions=16, label_smoothing=0.0
-    )
-    encoder = system.build_encoder(2 + WORDS)
-    decoder = system.build_decoder(encoder, 2 + WORDS, shared_vocabulary=True)
-    weights = [*encoder.parameters(), *decoder.parameters()]
-    optimizer = torch.optim.Adam(weights, lr=2e-3, betas=(0.9, 0.98))
+    system = keel.Transformer(layers=1, decoder_layers=1, width=64, head_dim=32, dropout=0.0, max_positions=16)
+    encoder, decoder = _random_transformer(system, 2 + WORDS, shared_vocabulary=True)
 
     def batch(size: int) -> tuple[Tensor, Tensor]:
         """Logits [batch, 7, vocab_size] and targets [batch, 7]."""
         text = torch.randint(2, 2 + WORDS, (size, 6))
-        source = TokenBatch(ids=text, lengths=torch.full((size,), 6))
+        source = token_batch(text)
         target = F.pad(F.pad(text.flip(1), (1, 0), value=BOS), (0, 1), value=EOS)
         vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(source), source))
         return decoder.logits(vectors), target[:, 1:]
 
-    for step in range(400):
+    def loss() -> Tensor:
         scores, wanted = batch(64)
-        loss = F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
-        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-            weight.grad = gradient
-        optimizer.step()
-        if step % 200 == 199:
-            say.progress(f"step {step + 1}: loss {loss.item():.3f}")
+        return F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
+
+    minimize(loss, [*encoder.parameters(), *decoder.parameters()], 400, 2e-3, betas=(0.9, 0.98))
     with torch.inference_mode():
         scores, wanted = batch(500)
-    right = (scores.argmax(-1) == wanted).all(1).float().mean().item()
-    return encoder.eval(), decoder.eval(), right
-
-
-def _changes(one: Tensor, other: Tensor) -> list[float]:
-    """Largest change at each position of the only sequence."""
-    return (one - other)[0].abs().amax(-1).tolist()
-
-
-def _listed(moves: list[float]) -> str:
-    return ", ".join(f"{move:.2g}" for move in moves)
+    return encoder, decoder, accuracy((scores.argmax(-1) == wanted).all(1))

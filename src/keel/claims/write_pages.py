@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from keel import claims
-from keel.claims.claim import VERDICTS, Finding
+from keel.claims.claim import VERDICTS, Verdict
 from keel.errors import UsageError
 
 LONGEST = 1.0
@@ -25,10 +25,10 @@ ROUNDING = 1e-3
 """Numbers below this are differences by rounding, which depend on the processor."""
 
 
-def render_page(text: str, number: int, finding: Finding) -> str:
+def render_page(text: str, number: int, verdict: Verdict) -> str:
     """The page with the title and result of this experiment."""
-    output = "\n".join(finding.rows)
-    result = f"\n```text\n{output}\n```\n\n**{VERDICTS[finding.holds]}**: {finding.figures}.\n\n"
+    output = "\n".join(verdict.rows)
+    result = f"\n```text\n{output}\n```\n\n**{VERDICTS[verdict.holds]}**: {verdict.figures}.\n\n"
     _, _, body = text.partition("\n")
     if len(RESULT.findall(body)) != 1:
         raise UsageError(f"{page_name(number)} needs one section '## Result': add it")
@@ -80,9 +80,9 @@ def main(arguments: list[str] | None = None) -> None:
         text = path.read_text(encoding="utf-8")
         if is_recorded(text) and not options.numbers:
             continue
-        finding = claims.run(number)
-        assert finding is not None
-        path.write_text(render_page(text, number, finding), encoding="utf-8")
+        verdict = claims.run(number)
+        assert verdict is not None
+        path.write_text(render_page(text, number, verdict), encoding="utf-8")
         sys.stdout.write(f"{path}\n")
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,14 @@ import numpy as np
 
 import keel
 from keel.demo.demo_page import write_page
-from keel.demo.docstrings import PACKAGES, Docstring, balanced, collect_docstrings, labelled_sentences
+from keel.demo.docstrings import (
+    PACKAGES,
+    Docstring,
+    balanced,
+    collect_docstrings,
+    labelled_sentences,
+    training_texts,
+)  # fmt: skip
 from keel.demo.paired_answers import Answers, verdict
 from keel.demo.word_count_baseline import WordCountBaseline
 from keel.errors import KeelError, UsageError
@@ -68,7 +75,7 @@ def run(out: str | Path = "keel-demo", *, steps: int = 2600, on_event: OnEvent =
     say(f"{len(docstrings):,} docstrings; a third is held out for the test")
 
     part(2, "Word vectors: nearest neighbours and analogies")
-    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
+    corpus = keel.Corpus.of(training_texts(docstrings))
     vectors = {name: learn_vectors(corpus, system, folder / name, on_event) for name, system in VECTORS.items()}
     neighbors = {name: query_vectors(model) for name, model in vectors.items()}
     for name, (question, near) in ((name, row) for name, rows in neighbors.items() for row in rows):
@@ -166,15 +173,11 @@ def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, steps: int, on_
 
 
 def compare(
-    base: keel.Model, vectors: dict[str, keel.Model], docstrings: Iterable[Docstring], folder: Path, say: Say
+    base: keel.Model, vectors: dict[str, keel.Model], docstrings: list[Docstring], folder: Path, say: Say
 ) -> list[Answers]:
     """Compare classifiers: each seed has its own labels, all have the same test sentences."""
-    docstrings = list(docstrings)
-    test = balanced(
-        labelled_sentences(docstring for docstring in docstrings if docstring.held_out), TESTED // len(PACKAGES)
-    )
-    known = labelled_sentences(docstring for docstring in docstrings if not docstring.held_out)
-    each = LABELS // len(PACKAGES)
+    test = balanced(labelled_sentences(docstrings, held_out=True), TESTED // len(PACKAGES))
+    known, each = labelled_sentences(docstrings, held_out=False), LABELS // len(PACKAGES)
     say(f"random baseline: {100 / len(PACKAGES):.0f}%")
 
     def by_counts(labelled: Labelled, seed: int) -> list[str]:

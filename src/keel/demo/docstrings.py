@@ -15,16 +15,7 @@ from keel.data.sentence_splitting import split_sentences
 from keel.errors import KeelError
 
 PACKAGES = (
-    "huggingface_hub",
-    "jinja2",
-    "mpmath",
-    "networkx",
-    "numba",
-    "numpy",
-    "pygments",
-    "setuptools",
-    "sympy",
-    "torch",
+    *("huggingface_hub", "jinja2", "mpmath", "networkx", "numba", "numpy", "pygments", "setuptools", "sympy", "torch"),
 )
 """Direct and indirect dependencies, installed wherever Keel is."""
 
@@ -41,6 +32,11 @@ class Docstring:
 
     package: str
     sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """One sentence per line."""
+        return "\n".join(self.sentences)
 
     @property
     def number(self) -> int:
@@ -75,9 +71,16 @@ def collect_docstrings(folder: Path, say: Callable[[str], None]) -> list[Docstri
         return [Docstring(row["package"], tuple(row["sentences"])) for row in rows]
 
 
-def labelled_sentences(docstrings: Iterable[Docstring]) -> list[tuple[str, str]]:
-    """(sentence, package) in a fixed order: sentences that occur in one docstring only and name no package."""
-    pairs = [(sentence, docstring.package) for docstring in docstrings for sentence in docstring.sentences]
+def training_texts(docstrings: Iterable[Docstring]) -> list[str]:
+    """Texts of the docstrings that are not held out."""
+    return [docstring.text for docstring in docstrings if not docstring.held_out]
+
+
+def labelled_sentences(docstrings: Iterable[Docstring], held_out: bool | None = None) -> list[tuple[str, str]]:
+    """(sentence, package) in a fixed order: sentences that occur in one docstring only and name no package; with
+    `held_out`, of the docstrings that are held out or of the others."""
+    chosen = [docstring for docstring in docstrings if held_out in (None, docstring.held_out)]
+    pairs = [(sentence, docstring.package) for docstring in chosen for sentence in docstring.sentences]
     seen = Counter(sentence for sentence, _ in pairs)
     fit = [pair for pair in pairs if seen[pair[0]] == 1 and not NAMES.search(pair[0])]
     return sorted(fit, key=lambda pair: text_hash(pair[0]))
