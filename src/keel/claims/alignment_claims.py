@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import keel
 from keel.api.translation import write_alignment
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, listed, max_difference, minimize, token_batch
+from keel.claims.measures import accuracy, join_values, max_difference, minimize, token_batch
 from keel.claims.small_models import picture_path
 from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
@@ -59,7 +59,7 @@ def step_by_step(say: Say) -> Verdict:
         after = decoder.cell(torch.cat([y, context]), s)
         scores = decoder.logits(decoder.answer(torch.cat([after, y, context])).tanh())
     say(f"score(s_0, h_j): {len(energies)} numbers, one per source token, end token included")
-    say(f"softmax over j: {listed(alpha.tolist())}, sum {alpha.sum():.2f}")
+    say(f"softmax over j: {join_values(alpha.tolist())}, sum {alpha.sum():.2f}")
     say(f"c_1, the weighted sum of the h_j: {list(context.shape)}; s_1 = f(s_0, y_0, c_1): {list(after.shape)}")
     say(f"most probable first word: {vocabulary[int(scores.argmax())]!r} ({scores.softmax(0).max():.0%})")
     difference = max(max_difference(alpha, torch.from_numpy(found.weights[0])), max_difference(after, hidden))

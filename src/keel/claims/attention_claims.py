@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, linear_probe, listed, max_difference, token_batch
+from keel.claims.measures import accuracy, join_values, linear_probe, max_difference, token_batch
 from keel.claims.small_models import TINY, learn_sentences
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import TransformerBlock
@@ -154,4 +154,4 @@ def _top(encoder: BertEncoder, ids: Tensor) -> Tensor:
 
 
 def _numbers(vector: Tensor) -> str:
-    return f"[{listed(vector[:3].tolist(), '+.2f')}, ...]"
+    return f"[{join_values(vector[:3].tolist(), '+.2f')}, ...]"

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import listed, max_difference, minimize, shortest_time
+from keel.claims.measures import join_values, max_difference, minimize, shortest_time
 from keel.claims.small_models import picture_path
 from keel.report.charts import heat_map, lines
 from keel.report.html_page import Page
@@ -80,7 +80,7 @@ def weighted_values(say: Say) -> Verdict:
         value = (alpha[:, None] * values).sum(0)
         inside &= bool((alpha > 0).all()) and abs(alpha.sum().item() - 1) < 1e-6
         inside &= bool(((value >= values.amin(0)) & (value <= values.amax(0))).all())
-        say(f"score {name:12} weights {listed(alpha.tolist())}; sum {alpha.sum():.2f}")
+        say(f"score {name:12} weights {join_values(alpha.tolist())}; sum {alpha.sum():.2f}")
     alpha = torch.stack([kinds["q·k/√d"](key) for key in keys]).softmax(0)
     fused = F.scaled_dot_product_attention(query[None, None], keys[None], values[None])[0, 0]
     difference = max_difference(alpha @ values, fused)

@@ -10,7 +10,7 @@ import torch
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import listed, shortest_time, token_batch
+from keel.claims.measures import join_values, shortest_time, token_batch
 from keel.claims.small_models import finetuned_scores, package_sentences, pretrain_tiny, read_docstrings
 from keel.demo.docstrings import training_texts
 from keel.systems.system import System
@@ -119,7 +119,7 @@ def features(say: Say) -> Verdict:
             batches = [token_batch(torch.randint(1000, (1, length))) for length in (16, 64, 256)]
             times = [shortest_time(lambda batch=batch, encoder=encoder: encoder(batch)) for batch in batches]
         growth.append(times[-1] / times[0])
-        say(f"{name}, 2 layers: 16, 64, 256 words take {listed([1e3 * each for each in times], '.1f')} ms")
+        say(f"{name}, 2 layers: 16, 64, 256 words take {join_values([1e3 * each for each in times], '.1f')} ms")
     return Verdict(
         best[0] > best[1] + 0.04,
         f"without pre-training the Transformer reaches {best[0]:.1%} at its best depth, the LSTM {best[1]:.1%}; 16 "

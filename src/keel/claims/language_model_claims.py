@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, listed, minimize, parameter_count
+from keel.claims.measures import accuracy, join_values, minimize, parameter_count
 from keel.claims.small_models import pretrain_tiny, read_docstrings
 from keel.events import Event
 from keel.nn.recurrent import RecurrentLayers
@@ -65,7 +65,7 @@ def depth_of_lstms(say: Say) -> Verdict:
         losses = [_pretrain(system, texts, seed=seed, **settings)[1][-1] for seed in (0, 1)]
         means.append(sum(losses) / len(losses))
         perplexity = math.exp(means[-1])
-        say(f"{layers} layers: held-out loss {listed(losses, '.3f')}, perplexity {perplexity:.1f} on average")
+        say(f"{layers} layers: held-out loss {join_values(losses, '.3f')}, perplexity {perplexity:.1f} on average")
     return Verdict(
         means[2] > min(means[:2]),
         f"held-out loss after 600 steps: {means[0]:.3f} with one layer, {means[1]:.3f} with two, {means[2]:.3f} with "

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, linear_probe, listed, minimize
+from keel.claims.measures import accuracy, join_values, linear_probe, minimize
 from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
 from keel.data.text_files import open_text
 from keel.errors import UsageError
@@ -205,9 +205,9 @@ def _layer_preference(say: Say, name: str, features: Tensor, answers: Tensor) ->
     features = features / features.std((0, 2), keepdim=True)  # a weight should not compensate the scale of its layer
     right = torch.stack([linear_probe(vectors, answers, ridge=1e-3) for vectors in features.unbind(1)])
     together, mix = _mixed(features, answers, free=True, steps=1000)
-    alone = listed(right.double().mean(1).tolist(), ".1%")
+    alone = join_values(right.double().mean(1).tolist(), ".1%")
     probes = f"accuracy of each layer {alone}, of the mix {together:.1%}"
-    say(f"{name}: weights {listed(mix.weights.tolist())}, γ {mix.gamma.item():.2f}; {probes}")
+    say(f"{name}: weights {join_values(mix.weights.tolist())}, γ {mix.gamma.item():.2f}; {probes}")
     return mix.weights.tolist(), right
 
 

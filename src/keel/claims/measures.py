@@ -26,7 +26,7 @@ def token_batch(ids: Tensor) -> TokenBatch:
     return TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
 
 
-def listed(values: Sequence[float], form: str = ".2f") -> str:
+def join_values(values: Sequence[float], form: str = ".2f") -> str:
     return ", ".join(format(value, form) for value in values)
 
 

@@ -11,7 +11,15 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, listed, max_difference, minimize, parameter_count, shortest_time, token_batch
+from keel.claims.measures import (
+    accuracy,
+    join_values,
+    max_difference,
+    minimize,
+    parameter_count,
+    shortest_time,
+    token_batch,
+)
 from keel.data.token_batch import TokenBatch
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.systems.transformer import DecoderBlock, TransformerDecoder, TransformerEncoder, sinusoidal_positions
@@ -120,8 +128,8 @@ def masking(say: Say) -> Verdict:
         memory = decoder.project_source(encoder(token_batch(text)), token_batch(text))
         moves = change(lambda ids: decoder(ids, memory)[0], ids)
         free = change(lambda ids: encoder(token_batch(ids)).top, text)
-    say(f"decoder, 7th of 10 words replaced: change per position {listed(moves, '.2g')}")
-    say(f"encoder, the same: {listed(free, '.2g')}")
+    say(f"decoder, 7th of 10 words replaced: change per position {join_values(moves, '.2g')}")
+    say(f"encoder, the same: {join_values(free, '.2g')}")
     return Verdict(
         moves[:6] == [0.0] * 6 and min(moves[6:]) > 1e-3 and min(free) > 1e-3,
         "in the decoder only that position and later ones change, earlier ones by exactly 0; in the encoder all change",
