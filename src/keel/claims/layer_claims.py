@@ -15,9 +15,9 @@ from keel.claims.claim import Say, Verdict
 from keel.claims.measures import accuracy, join_values, linear_probe, minimize
 from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
 from keel.data.text_files import open_text
+from keel.demo.paired_answers import mean_score
 from keel.errors import UsageError
 from keel.events import ignore
-from keel.metrics.scores import Score, bootstrap
 from keel.nn.scalar_mix import ScalarMix
 from keel.report.charts import heat_map
 from keel.report.html_page import Page
@@ -83,7 +83,8 @@ def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = N
     _, by_sense = _layer_preference(say, "senses", *senses)
     if (count := len(by_speech)) < 3:
         return Verdict(None, f"a model of {count} layers has no second LSTM")
-    first, second = _lead(by_speech, 1, 2), _lead(by_sense, 2, 1)
+    first = mean_score(100 * (by_speech[1].double() - by_speech[2].double()).numpy())
+    second = mean_score(100 * (by_sense[2].double() - by_sense[1].double()).numpy())
     shown = all((lead.low or 0) > 0 for lead in (first, second))
     refuted = any((lead.high or 0) < 0 for lead in (first, second))
     return Verdict(
@@ -92,17 +93,11 @@ def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = N
     )
 
 
-def _lead(right: Tensor, one: int, other: int) -> Score:
-    """Difference in accuracy of two layers in points, with its bootstrap interval."""
-    points = 100 * (right[one].double() - right[other].double()).numpy()
-    return bootstrap(lambda weights: {"lead": weights @ points / len(points)}, len(points))["lead"]
-
-
-def _ahead(lead: Score) -> str:
+def _ahead(lead: keel.Score) -> str:
     if lead.value >= 0:
         return f"{lead:.1f} points above"
     low, high = (None if bound is None else -bound for bound in (lead.high, lead.low))
-    return f"{Score(value=-lead.value, low=low, high=high):.1f} points below"
+    return f"{keel.Score(value=-lead.value, low=low, high=high):.1f} points below"
 
 
 def weights_by_task(say: Say) -> Verdict:

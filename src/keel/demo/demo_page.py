@@ -14,13 +14,11 @@ from keel.report.html_page import Page, tag
 
 
 def write_page(
-    path: Path,
-    *,
+    folder: Path,
     docstrings: list[Docstring],
     neighbors: dict[str, list[tuple[str, list[Neighbor]]]],
     tokenized: tuple[str, str],
     base: keel.Model,
-    log: Path,
     filled: list[tuple[str, list[Candidate]]],
     answers: list[Answers],
     verdict: str,
@@ -36,72 +34,62 @@ def write_page(
     page.section("Part 1: the text")
     words = sum(len(sentence.split()) for docstring in docstrings for sentence in docstring.sentences)
     held = sum(docstring.held_out for docstring in docstrings)
-    page.facts(
-        [(f"{words:,}", "words"), (f"{len(docstrings):,}", "docstrings"), (f"{held:,}", "held out for the test")]
-    )
+    counts = {"words": words, "docstrings": len(docstrings), "held out for the test": held}
+    page.facts([(f"{count:,}", name) for name, count in counts.items()])
     page.text(
         "The docstrings of Keel's dependencies, extracted from their source files and cleaned. No model sees the "
         "held-out docstrings, neither in pre-training nor in fine-tuning."
     )
     shown = dict(reversed([(package, text) for text, package in labelled_sentences(docstrings)]))
     counted = Counter(docstring.package for docstring in docstrings)
-    page.table(
-        ["Package", "Docstrings", "Example"],
-        [[package, f"{counted[package]:,}", tag("em", shown.get(package, ""))] for package in PACKAGES],
-    )
+    rows = [[package, f"{counted[package]:,}", tag("em", shown.get(package, ""))] for package in PACKAGES]
+    page.table(["Package", "Docstrings", "Example"], rows)
 
     page.section("Part 2: word vectors")
     page.text(
         "Each word predicts the words around it, which gives a vector for each word. Words in similar contexts get "
         "similar vectors, and differences carry relations: sin is to sine what cos is to cosine."
     )
-    for name, rows in neighbors.items():
-        table = [[tag("code", question), *_cells(found)] for question, found in rows]
-        page.table([f"{name}: neighbours or analogy", "First", "Second", "Third"], table)
+    for name, asked in neighbors.items():
+        rows = []
+        for question, near in asked:
+            words = [f"{word} {score:.2f}" for word, score in near] or ["not in the vocabulary", "", ""]
+            rows.append([tag("code", question), *words])
+        page.table([f"{name}: neighbours or analogy", "First", "Second", "Third"], rows)
 
     page.section("Part 3: the tokenizer")
-    page.text(
-        f"It has {len(base.tokenizer):,} subwords. ", tag("em", tokenized[0]), " becomes ", tag("code", tokenized[1])
-    )
+    sentence, subwords = tag("em", tokenized[0]), tag("code", tokenized[1])
+    page.text(f"It has {len(base.tokenizer):,} subwords. ", sentence, " becomes ", subwords)
 
     page.section("Part 4: pre-training")
-    with open(log, encoding="utf-8") as rows:
-        events = [json.loads(row) for row in rows]
+    log = (folder / "bert" / "run" / "log.jsonl").read_text(encoding="utf-8")
+    events = [json.loads(line) for line in log.splitlines()]
     mask_rate = base.card.recipe["system"]["mask_rate"]
     weights = sum(weight.numel() for weight in base.encoder.parameters())
     page.text(
         f"{base.card.steps:,} steps in {base.card.seconds / 60:.1f} minutes on {base.card.hardware}: {mask_rate:.0%} "
         f"of the tokens are masked; {weights:,} parameters predict them from both sides."
     )
-    curves = {
-        name: [(event["step"], event["losses"]["mlm"]) for event in events if event["event"] == kind]
-        for name, kind in (("training", "step"), ("held out", "evaluation"))
-    }
-    page.figure(
-        lines(
-            {name: curve for name, curve in curves.items() if curve},
-            across="steps",
-            upward="masked language modelling loss",
-        ),
-        "Masked language modelling loss in nats per masked token; lower is better.",
-    )
+    curves = {}
+    for name, kind in (("training", "step"), ("held out", "evaluation")):
+        if curve := [(event["step"], event["losses"]["mlm"]) for event in events if event["event"] == kind]:
+            curves[name] = curve
+    caption = "Masked language modelling loss in nats per masked token; lower is better."
+    page.figure(lines(curves, across="steps", upward="masked language modelling loss"), caption)
 
     page.section("Part 5: masked words")
-    page.table(
-        ["Sentence", "Most probable", "Second", "Third"],
-        [[text, *(f"{word} {probability:.0%}" for word, probability in found)] for text, found in filled],
-    )
+    rows = [[text, *(f"{word} {probability:.0%}" for word, probability in found)] for text, found in filled]
+    page.table(["Sentence", "Most probable", "Second", "Third"], rows)
 
     page.section("Part 6: fine-tuning")
     sentences = answers[0].correct.shape[1]
+    chance = Bar(name="majority class", value=100 / len(PACKAGES))
+    found = [
+        Bar(name=each.system, **vars(each.percent()), points=each.seeds, highlighted=each is answers[-1])
+        for each in answers
+    ]
     page.figure(
-        bars(
-            [
-                Bar(name="majority class", value=100 / len(PACKAGES)),
-                *(_bar(answer, highlighted=answer is answers[-1]) for answer in answers),
-            ],
-            digits=1,
-        ),
+        bars([chance, *found], digits=1),
         f"Accuracy in percent on {sentences:,} test sentences. Rings are single seeds, each with its own labels; lines "
         "are 95% intervals over sentences.",
     )
@@ -110,13 +98,4 @@ def write_page(
         "all packages are equally frequent. Both BERTs have the same architecture and fine-tuning settings; frozen "
         "vectors are averaged over a sentence, and only the head is trained."
     )
-    return page.write(path)
-
-
-def _cells(found: list[Neighbor]) -> list[str]:
-    return [f"{word} {score:.2f}" for word, score in found] or ["not in the vocabulary", "", ""]
-
-
-def _bar(answers: Answers, highlighted: bool) -> Bar:
-    value, low, high = answers.percent()
-    return Bar(name=answers.system, value=value, low=low, high=high, points=answers.seeds, highlighted=highlighted)
+    return page.write(folder / "index.html")
