@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.checks.check_report import Finding, Report
-from keel.checks.corpus_checks import CorpusFacts, check_corpus
+from keel.checks.corpus_checks import CorpusFacts
 from keel.checks.label_checks import findings_between, label_facts, label_findings
 from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
@@ -15,7 +15,7 @@ from keel.data.parallel_text import two_files
 from keel.data.tables import FASTTEXT
 from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore
+from keel.events import Event, OnEvent, ignore
 from keel.model import Model
 from keel.tasks import TASKS
 from keel.training.plan import Train
@@ -51,46 +51,38 @@ def check(
     corpora: list[CorpusFacts] = []
     named = Corpus(_split_pairs(files) if task == "seq2seq" else files)  # keeps text read from stdin alive
     for group in _groups(named.files, task, columns):
-        path, beside = group[0], group[1:]
-        name = f"{path} and {beside[0].name}" if beside else str(path)
-        messages: list[str] = []
-
-        def listen(event: dict[str, Any], messages: list[str] = messages) -> None:
-            messages.append(event["text"])
-
+        path = group[0]
+        name = " and ".join([str(path), *(other.name for other in group[1:])])
         names = (name, *map(str, group))
         facts = report.files[name] = {}
+        events: list[Event] = []
         try:
             if file_kind(path) != "parquet":
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
-            if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
+            if examples := _labelled(group if len(group) > 1 else path, task, columns, events.append):
                 is_training_file = task and not labelled and not (model and model.task)
                 labelled.append(examples)
                 facts |= label_facts(examples, model)
                 report.findings += label_findings(examples, model, TASKS[task] if is_training_file else None)
             else:
                 text_column = columns.text_column or "text"
-                corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=listen)
-                found = check_corpus(corpus, tokenizer)
-                corpora.append(found)
-                facts |= found.facts
-                report.findings += found.findings
+                corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=events.append)
+                corpora.append(CorpusFacts(corpus, tokenizer))
+                facts |= corpora[-1].facts
+                report.findings += corpora[-1].findings()
         except KeelError as error:
             report.findings.append(Finding.of("error", str(error), *names))
-        notes = [Finding.of("note", sentence, *names) for sentence in dict.fromkeys(messages)]
-        report.findings += [
-            found if ":" not in found.where else Finding("warning", found.where, found.cause) for found in notes
-        ]
+        for message in dict.fromkeys(event["text"] for event in events):
+            found = Finding.of("note", message, *names)
+            report.findings.append(replace(found, severity="warning") if ":" in found.where else found)
     report.findings += findings_between(labelled)
     if minutes:
         sample = [document for found in corpora for document in found.sample]
         if not sample:
             raise UsageError("--minutes recommends a size for pre-training: also name a file of raw text")
         tokens = sum(found.tokens for found in corpora)
-        report.forecast = recommend(
-            sample, tokens, minutes=minutes, device=device, tokenizer=tokenizer, on_event=on_event
-        )
+        report.forecast = recommend(sample, tokens, minutes, device, tokenizer, on_event)
     return report
 
 
@@ -104,14 +96,10 @@ def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Pa
     """Files that are read as one dataset: single files, or for seq2seq pairs of plain text files."""
     remaining = list(files)
     while remaining:
-        pair = task == "seq2seq" and len(remaining) > 1 and all(_is_plain(path, columns) for path in remaining[:2])
+        plain = [file_kind(path) == "txt" and "\t" not in _first_line(path, columns) for path in remaining[:2]]
+        pair = task == "seq2seq" and plain == [True, True]
         yield tuple(remaining[: 1 + pair])
         del remaining[: 1 + pair]
-
-
-def _is_plain(path: Path, columns: Columns) -> bool:
-    """Whether a file has one text per line and no columns."""
-    return file_kind(path) == "txt" and "\t" not in _first_line(path, columns)
 
 
 def _first_line(path: Path, columns: Columns) -> str:
@@ -135,7 +123,7 @@ def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_eve
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None
     for pair in (True, False):
-        events: list[dict[str, Any]] = []
+        events: list[Event] = []
         try:
             examples = read_examples(path, pair=pair, columns=columns, on_event=events.append)
         except KeelError as error:

@@ -1,7 +1,7 @@
 """Checks of raw text."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from keel.checks.check_report import Finding
@@ -21,133 +21,119 @@ MAX_DUPLICATES = 0.05
 CHARACTERS_PER_TOKEN = {"en": 4.4, "zh": 1.1}
 
 
-@dataclass(frozen=True)
-class CorpusFacts:
-    """Facts about one file of text."""
-
-    facts: dict[str, Any]
-    findings: list[Finding]
-    sample: list[str]
-    """Documents from its beginning, truncated if very long."""
-    tokens: int
-    """Estimated number of tokens."""
-
-
-def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
-    """Check a corpus of one file in one pass."""
-    (path,) = corpus.files
-    characters, sampled = 0, 0
-    sample: list[str] = []
-    lines, documents = _Duplicates("lines"), _Duplicates("documents")
-    longest, size, cut = (0, 0), 0, False
-    long_word = 0
-    for block in corpus.blocks():
-        if block.begins:
-            documents.add(block.text, block.line)  # of a very long one only the first megabyte
-        for inside, line in enumerate(block.text.split("\n")):
-            number = block.line + inside if file_kind(path) == "txt" else block.line
-            if inside == 0 and cut and not block.begins:
-                size += len(line)
-            elif line.strip():
-                size = len(line)
-                lines.add(line, number)
-            else:
-                continue
-            if size > longest[0]:
-                longest = (size, number)
-            if not long_word and len(line) >= LONG_WORD and NO_WORD.search(line):
-                long_word = number
-        cut = not block.text.endswith("\n")
-        characters += len(block.text)
-        if sampled < SAMPLE:
-            sample.append(block.text[:SAMPLE])
-            sampled += len(sample[-1])
-    if not characters:
-        return CorpusFacts({}, [Finding("error", str(path), "contains no text", "give another file")], [], 0)
-
-    language = detect_language("\n".join(sample[:100]))
-    sentences = sum(len(split_sentences(text)) for text in sample)
-    per_token, unknown = CHARACTERS_PER_TOKEN[language], None
-    if tokenizer is not None:
-        ids, _ = tokenizer.encode_flat(sample)
-        per_token = sampled / max(1, len(ids))
-        unknown = float((ids == tokenizer.unknown_id).mean()) if tokenizer.has_special_token("unk") else 0.0
-    about = "" if sampled == characters else "about "
-    tokens = round(characters / per_token)
-    facts: dict[str, Any] = {
-        "contents": f"text, {'Chinese' if language == 'zh' else 'English'} by its characters",
-        "size": f"{path.stat().st_size / 1e6:,.1f} MB",
-        "documents": documents.count,
-        "sentences": f"{about}{round(sentences * characters / sampled):,}",
-        "tokens": f"{'' if tokenizer and not about else 'about '}{tokens:,}",
-        "duplicates": {"lines": lines.copies, "documents": documents.copies},
-    }
-    if unknown is not None:
-        facts["unknown tokens"] = f"{unknown:.2%}"
-    findings = list(_findings(str(path), lines, documents, sentences, longest, long_word, unknown))
-    return CorpusFacts(facts, findings, sample, tokens)
-
-
-def _findings(
-    name: str,
-    lines: "_Duplicates",
-    documents: "_Duplicates",
-    sentences: int,
-    longest: tuple[int, int],
-    long_word: int,
-    unknown: float | None,
-) -> Iterator[Finding]:
-    if sentences < 2:
-        yield Finding("error", name, "contains only one sentence", "give more text")
-    elif documents.count == 1:
-        remedy = "put a blank line between documents, or use --system.next_sentence false"
-        yield Finding("warning", name, "is a single document, but next sentence prediction needs two", remedy)
-    if longest[0] > LONG_LINE:
-        yield Finding(
-            "warning",
-            f"{name}:{longest[1]}",
-            f"a line of {longest[0]:,} characters",
-            "check whether line breaks were lost",
-        )
-    if long_word:
-        what = f"{LONG_WORD:,} characters or more without whitespace, first here"
-        remedy = "the tokenizer does not learn from it, so check whether whitespace was lost"
-        yield Finding("warning", f"{name}:{long_word}", what, remedy)
-    for compared in (lines, documents):
-        if compared.copies > MAX_DUPLICATES * compared.count:
-            share = f"{compared.copies / compared.count:.0%} of the {compared.what} are duplicates"
-            first, second = compared.first
-            remedy = f"use --dedup {compared.what} to keep each once"
-            yield Finding("warning", f"{name}:{second}", f"{share} (for example, of line {first})", remedy)
-        if compared.full:
-            bound = f"only the first {MAX_COMPARED:,} distinct {compared.what} were compared"
-            remedy = f"there may be more duplicates, --dedup {compared.what} finds all"
-            yield Finding("note", name, bound, remedy)
-    if unknown is not None and unknown > 0.01:
-        yield Finding(
-            "warning", name, f"{unknown:.1%} of the tokens are unknown to the model", "train a tokenizer on this text"
-        )
-
-
+@dataclass
 class _Duplicates:
     """Counts texts and duplicates, with the lines of the first pair."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.count = 0
-        self.copies = 0
-        self.first = (0, 0)
-        self.full = False
-        self._seen: dict[int, int] = {}
+    what: str
+    count: int = 0
+    copies: int = 0
+    first: tuple[int, int] = (0, 0)
+    full: bool = False
+    seen: dict[int, int] = field(default_factory=dict)
 
     def add(self, text: str, number: int) -> None:
         self.count += 1
         key = hash(text.strip())
-        before = self._seen.get(key)
+        before = self.seen.get(key)
         if before is not None:
             self.first = self.first if self.copies else (before, number)
             self.copies += 1
-        elif len(self._seen) < MAX_COMPARED:
-            self._seen[key] = number
+        elif len(self.seen) < MAX_COMPARED:
+            self.seen[key] = number
         else:
             self.full = True
+
+
+class CorpusFacts:
+    """Facts about a corpus of one file, from one pass over it."""
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer | None):
+        (path,) = corpus.files
+        self.name, self.facts, self.tokens = str(path), dict[str, Any](), 0
+        self.characters = 0
+        self.sample: list[str] = []
+        """Documents from its beginning, truncated if very long."""
+        self.lines, self.documents = _Duplicates("lines"), _Duplicates("documents")
+        self.longest, self.long_word = (0, 0), 0
+        """Length and number of the longest line; number of the first line with an over-long word."""
+        self._read(corpus, numbered=file_kind(path) == "txt")
+        if not self.characters:
+            return
+        sampled = sum(map(len, self.sample))
+        language = detect_language("\n".join(self.sample[:100]))
+        self.sentences = sum(len(split_sentences(text)) for text in self.sample)
+        per_token, self.unknown = CHARACTERS_PER_TOKEN[language], 0.0
+        if tokenizer is not None:
+            ids, _ = tokenizer.encode_flat(self.sample)
+            per_token = sampled / max(1, len(ids))
+            self.unknown = float((ids == tokenizer.unknown_id).mean()) if tokenizer.has_special_token("unk") else 0.0
+        about = "" if sampled == self.characters else "about "
+        self.tokens = round(self.characters / per_token)
+        self.facts = {
+            "contents": f"text, {'Chinese' if language == 'zh' else 'English'} by its characters",
+            "size": f"{path.stat().st_size / 1e6:,.1f} MB",
+            "documents": self.documents.count,
+            "sentences": f"{about}{round(self.sentences * self.characters / sampled):,}",
+            "tokens": f"{'' if tokenizer and not about else 'about '}{self.tokens:,}",
+            "duplicates": {"lines": self.lines.copies, "documents": self.documents.copies},
+        }
+        if tokenizer is not None:
+            self.facts["unknown tokens"] = f"{self.unknown:.2%}"
+
+    def _read(self, corpus: Corpus, numbered: bool) -> None:
+        """Read the text; lines are `numbered` in plain text, otherwise rows are."""
+        sampled, size, cut = 0, 0, False
+        for block in corpus.blocks():
+            if block.begins:
+                self.documents.add(block.text, block.line)  # of a very long one only the first megabyte
+            for inside, line in enumerate(block.text.split("\n")):
+                number = block.line + inside if numbered else block.line
+                if inside == 0 and cut and not block.begins:
+                    size += len(line)
+                elif line.strip():
+                    size = len(line)
+                    self.lines.add(line, number)
+                else:
+                    continue
+                if size > self.longest[0]:
+                    self.longest = (size, number)
+                if not self.long_word and len(line) >= LONG_WORD and NO_WORD.search(line):
+                    self.long_word = number
+            cut = not block.text.endswith("\n")
+            self.characters += len(block.text)
+            if sampled < SAMPLE:
+                self.sample.append(block.text[:SAMPLE])
+                sampled += len(self.sample[-1])
+
+    def findings(self) -> Iterator[Finding]:
+        """Problems of the text."""
+        if not self.characters:
+            yield Finding("error", self.name, "contains no text", "give another file")
+            return
+        if self.sentences < 2:
+            yield Finding("error", self.name, "contains only one sentence", "give more text")
+        elif self.documents.count == 1:
+            remedy = "put a blank line between documents, or use --system.next_sentence false"
+            yield Finding("warning", self.name, "is a single document, but next sentence prediction needs two", remedy)
+        size, number = self.longest
+        if size > LONG_LINE:
+            what, remedy = f"a line of {size:,} characters", "check whether line breaks were lost"
+            yield Finding("warning", f"{self.name}:{number}", what, remedy)
+        if self.long_word:
+            what = f"{LONG_WORD:,} characters or more without whitespace, first here"
+            remedy = "the tokenizer does not learn from it, so check whether whitespace was lost"
+            yield Finding("warning", f"{self.name}:{self.long_word}", what, remedy)
+        for compared in (self.lines, self.documents):
+            if compared.copies > MAX_DUPLICATES * compared.count:
+                share = f"{compared.copies / compared.count:.0%} of the {compared.what} are duplicates"
+                first, second = compared.first
+                remedy = f"use --dedup {compared.what} to keep each once"
+                yield Finding("warning", f"{self.name}:{second}", f"{share} (for example, of line {first})", remedy)
+            if compared.full:
+                bound = f"only the first {MAX_COMPARED:,} distinct {compared.what} were compared"
+                remedy = f"there may be more duplicates, --dedup {compared.what} finds all"
+                yield Finding("note", self.name, bound, remedy)
+        if self.unknown > 0.01:
+            what = f"{self.unknown:.1%} of the tokens are unknown to the model"
+            yield Finding("warning", self.name, what, "train a tokenizer on this text")

@@ -33,7 +33,7 @@ STEPS = 3000
 
 
 def recommend(
-    sample: list[str], tokens: int, *, minutes: float, device: str, tokenizer: Tokenizer | None, on_event: OnEvent
+    sample: list[str], tokens: int, minutes: float, device: str, tokenizer: Tokenizer | None, on_event: OnEvent
 ) -> dict[str, Any]:
     """Recommended size, length and batch for a text of `tokens` tokens, and a forecast."""
     tokenizer = tokenizer or Tokenizer.train(Corpus.of(sample), size=8000, sample=2_000_000)
