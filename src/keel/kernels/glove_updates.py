@@ -8,9 +8,6 @@ Threads update the same rows without locks (Hogwild).
 import numpy as np
 from numba import njit
 
-LANES = 16
-"""float32 lanes of a SIMD register."""
-
 
 # Without error_model="numpy" a check for division by zero would prevent vectorization.
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")

@@ -16,6 +16,7 @@ from keel.kernels import triton_usable
 from keel.kernels.triton_support import tl, triton
 
 BLOCK = 1024
+NO_LIMIT = 3.0e38
 
 
 def projected_lstm(
@@ -104,6 +105,7 @@ def _backward_step(
     f = tl.load(gate + width, inside, 0.0).to(tl.float32)
     o = tl.load(gate + 2 * width, inside, 0.0).to(tl.float32)
     g = tl.load(gate + 3 * width, inside, 0.0).to(tl.float32)
+    earlier = tl.load(before + stack * cells_stride + place, inside, 0.0)
     c = tl.load(after + stack * cells_stride + place, inside, 0.0)
     own = stack * batch * width + place
     m = tl.load(dout + own, inside, 0.0).to(tl.float32)
@@ -112,11 +114,7 @@ def _backward_step(
     dc = tl.where(tl.abs(c) < limit, dc, 0.0)
     kind = gates.dtype.element_ty
     tl.store(gate, (dc * g * i * (1 - i)).to(kind), inside)
-    tl.store(
-        gate + width,
-        (dc * tl.load(before + stack * cells_stride + place, inside, 0.0) * f * (1 - f)).to(kind),
-        inside,
-    )
+    tl.store(gate + width, (dc * earlier * f * (1 - f)).to(kind), inside)
     tl.store(gate + 2 * width, (m * t * o * (1 - o)).to(kind), inside)
     tl.store(gate + 3 * width, (dc * i * (1 - g * g)).to(kind), inside)
     tl.store(dcells + own, dc * f, inside)
@@ -137,11 +135,8 @@ def _activate_gates(gates: Tensor, cells: Tensor, out: Tensor, step: int, limit:
     z, before, after = gates[:, step], cells[:, step], cells[:, step + 1]
     width = cells.shape[-1]
     if fused(gates):
-        strides = gates.stride(0), cells.stride(0), out.stride(0)
-        limit = limit or 3.0e38
-        _forward_step[_grid(gates)](
-            z, before, after, out[:, step], z.shape[1], *strides, limit, width=width, block=BLOCK
-        )
+        sizes = z.shape[1], gates.stride(0), cells.stride(0), out.stride(0), limit or NO_LIMIT
+        _forward_step[_grid(gates)](z, before, after, out[:, step], *sizes, width=width, block=BLOCK)
         return
     z[..., : 3 * width].sigmoid_()
     z[..., 3 * width :].tanh_()
@@ -160,11 +155,8 @@ def _gate_gradients(gates: Tensor, cells: Tensor, dout: Tensor, dcells: Tensor, 
     z, before, after = gates[:, step], cells[:, step], cells[:, step + 1]
     width = cells.shape[-1]
     if fused(gates):
-        strides = gates.stride(0), cells.stride(0)
-        limit = limit or 3.0e38
-        _backward_step[_grid(gates)](
-            z, before, after, dout, dcells, z.shape[1], *strides, limit, width=width, block=BLOCK
-        )
+        sizes = z.shape[1], gates.stride(0), cells.stride(0), limit or NO_LIMIT
+        _backward_step[_grid(gates)](z, before, after, dout, dcells, *sizes, width=width, block=BLOCK)
         return
     i, f, o, g = z.chunk(4, -1)
     t = after.tanh()

@@ -94,12 +94,12 @@ class GloveTraining(CustomUpdate):
     context_sums: Tensor
 
     def __init__(self, system: Glove, encoder: StaticEncoder, tokenizer: Tokenizer):
-        from keel.kernels.glove_updates import LANES
+        from keel.kernels.simd import round_up_to_lanes
 
         super().__init__()
         self.system, self.encoder, self.special_ids = system, encoder, tokenizer.special_ids
         width = encoder.width
-        size = math.ceil((width + 2) / LANES) * LANES
+        size = round_up_to_lanes(width + 2)
         for name, learned, one in (("center", width, width + 1), ("context", width + 1, width)):
             rows = torch.zeros(encoder.vocab_size, size)
             for part in (slice(width), learned):

@@ -13,24 +13,14 @@ from torch import Tensor
 
 from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.dropout import HashDropout, is_kept, join
-from keel.kernels.hopper.gluon import (
-    REGISTERS,
-    constant,
-    gl,
-    gluon,
-    hopper,
-    shared_with_triton,
-    tile_load,
-    tile_store,
-    tiled,
-)
+from keel.kernels.hopper.gluon import REGISTERS, constant, from_triton, gl, gluon, hopper, tile_load, tile_store, tiled
 from keel.kernels.triton_support import multiprocessors
 
 TIME = constant(128)
 WIDTH = constant(64)
 """Head dimension."""
-gluon_join = shared_with_triton(join)
-gluon_is_kept = shared_with_triton(is_kept)
+gluon_join = from_triton(join)
+gluon_is_kept = from_triton(is_kept)
 
 
 def fits(qkv: Tensor, lengths: Tensor, longest: int, heads: int) -> bool:

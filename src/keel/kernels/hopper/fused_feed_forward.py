@@ -18,11 +18,11 @@ from keel.kernels.gelu import gelu_parts
 from keel.kernels.hopper.gluon import (
     REGISTERS,
     constant,
+    from_triton,
     gl,
     gluon,
     hopper,
     relative_error,
-    shared_with_triton,
     tile_load,
     tile_store,
     tiled,
@@ -36,7 +36,7 @@ DEPTH = constant(64)
 STAGES = constant(5)
 """Pipeline stages: with the staging buffers they fill the shared memory of a multiprocessor."""
 HALF = constant(64)
-gluon_gelu_parts = shared_with_triton(gelu_parts)
+gluon_gelu_parts = from_triton(gelu_parts)
 
 
 def fits(x: Tensor, expand: Tensor) -> bool:
@@ -111,9 +111,8 @@ def _multiply(
     """
     a, b, ready, empty = ring
     staging, order, given, free = ends
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLUMNS, 16]
-    )
+    shape: gl.constexpr = [16, COLUMNS, 16]
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=shape)
     across = gl.cdiv(hidden, COLUMNS)
     steps = gl.cdiv(width, DEPTH)
     start = gl.program_id(0) + group * gl.num_programs(0)
@@ -180,9 +179,8 @@ def _product(
     tile. Persistent: a program takes one tile after another."""
     barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
     a = gl.allocate_shared_memory(x.dtype, [STAGES, TOKENS, DEPTH], x.layout)
-    b = gl.allocate_shared_memory(
-        x.dtype, [STAGES, weight.block_type.shape[0], weight.block_type.shape[1]], weight.layout
-    )
+    tile: gl.constexpr = weight.block_type.shape
+    b = gl.allocate_shared_memory(x.dtype, [STAGES, tile[0], tile[1]], weight.layout)
     staging = gl.allocate_shared_memory(x.dtype, [4, TOKENS, HALF], out.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barriers)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barriers)
@@ -211,32 +209,16 @@ def _product(
 
 
 def _launch(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    out: Tensor,
-    slopes: Tensor,
-    sums: Tensor,
-    *,
-    back: bool,
-    tanh: bool = False,
-    needs_grad: bool = True,
-) -> None:
+    x: Tensor, weight: Tensor, bias: Tensor, out: Tensor, slopes: Tensor, sums: Tensor, *, back: bool,
+    tanh: bool = False, needs_grad: bool = True,
+) -> None:  # fmt: skip
     (tokens, width), hidden = x.shape, out.shape[1]
     tiles = rows_of_tiles(tokens) * -(-hidden // COLUMNS.value)
+    weight_tile = (DEPTH.value, COLUMNS.value) if back else (COLUMNS.value, DEPTH.value)
     _product[(min(tiles, multiprocessors(x.device)),)](
-        tiled(x, TOKENS.value, DEPTH.value),
-        tiled(weight, DEPTH.value, COLUMNS.value) if back else tiled(weight, COLUMNS.value, DEPTH.value),
-        bias,
-        tiled(out, TOKENS.value, HALF.value),
-        tiled(slopes, TOKENS.value, HALF.value),
-        sums,
-        tokens,
-        hidden,
-        width,
-        back=back,
-        tanh=tanh,
-        needs_grad=needs_grad,
+        *(tiled(x, TOKENS.value, DEPTH.value), tiled(weight, *weight_tile), bias),
+        *(tiled(written, TOKENS.value, HALF.value) for written in (out, slopes)),
+        *(sums, tokens, hidden, width, back, tanh, needs_grad),
         num_warps=4,
         maxnreg=REGISTERS,
     )

@@ -50,8 +50,8 @@ _CHECKING = Lock()
 """One kernel at a time: ignoring warnings affects all threads."""
 
 
-def shared_with_triton(function: Any) -> Any:
-    """A Triton function for use in Gluon."""
+def from_triton(function: Any) -> Any:
+    """The Triton function for use in Gluon."""
     return gluon.jit(function.fn) if hopper is not None else function
 
 
