@@ -50,28 +50,6 @@ def sample_context(words, sentences, count, center, window, state, context):
 
 
 @njit(cache=True, nogil=True)
-def sample_negatives(targets, first, stop, probabilities, aliases, negatives, state):
-    """Sample negatives for the centers targets[first:stop, 0] into the following columns; return how many targets each
-    has, and the state.
-
-    Sampling is by Walker's alias method, in 2^32. No negative is one of these centers or repeats.
-    """
-    target_count = 1
-    for _ in range(negatives):
-        state += GAMMA
-        word = sample_alias(mix(state), probabilities, aliases)
-        fresh = True
-        for line in range(first, stop):
-            fresh &= targets[line, 0] != word
-        for earlier in range(1, target_count):
-            fresh &= targets[first, earlier] != word
-        for line in range(first, stop):
-            targets[line, target_count] = word
-        target_count += fresh
-    return target_count, state
-
-
-@njit(cache=True, nogil=True)
 def allocate_windows(length, window, negatives, tree):
     """Allocate the windows of `length` centers, a line each.
 
@@ -126,8 +104,22 @@ def sample_windows(
 
 @njit(cache=True, nogil=True)
 def _finish_block(first, stop, probabilities, aliases, negatives, state, targets, sizes):
-    """Sample the negatives of a block."""
-    target_count, state = sample_negatives(targets, first, stop, probabilities, aliases, negatives, state)
+    """Sample negatives for the centers targets[first:stop, 0] into the following columns; return the state.
+
+    Sampling is by Walker's alias method, in 2^32. No negative is one of these centers or repeats.
+    """
+    target_count = 1
+    for _ in range(negatives):
+        state += GAMMA
+        word = sample_alias(mix(state), probabilities, aliases)
+        fresh = True
+        for line in range(first, stop):
+            fresh &= targets[line, 0] != word
+        for earlier in range(1, target_count):
+            fresh &= targets[first, earlier] != word
+        for line in range(first, stop):
+            targets[line, target_count] = word
+        target_count += fresh
     for line in range(first, stop):
         targets[line, target_count:] = targets[line, 0]
         sizes[line, 1], sizes[line, 2] = target_count, stop

@@ -138,11 +138,7 @@ def viterbi(emissions, lengths, starts, transitions, ends, found):
                     here[j] = max(here[j], score + step[j])
             for j in range(tags):
                 here[j] += scores[j]
-        last = best[length - 1] + ends
-        tag = 0
-        for j in range(1, tags):
-            if last[j] > last[tag]:
-                tag = j
+        tag = np.argmax(best[length - 1] + ends)
         found[row, length - 1] = tag
         # No back-pointers: the predecessor is recomputed along the best path only.
         for t in range(length - 1, 0, -1):

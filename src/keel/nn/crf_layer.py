@@ -39,10 +39,7 @@ class Crf(nn.Module):
 
     def normalizer(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """[batch] log Z, by the forward algorithm."""
-        weights = self.starts, self.transitions, self.ends
-        if emissions.is_cuda or not _narrow(emissions, *weights):
-            return log_normalizer(emissions, lengths, *weights)
-        return _Normalizer.apply(emissions, lengths, *weights)
+        return _fast_normalizer(emissions, lengths, self.starts, self.transitions, self.ends)
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, lengths: Tensor, allowed: "AllowedTransitions | None" = None) -> Tensor:
@@ -65,9 +62,7 @@ class Crf(nn.Module):
         with torch.inference_mode(False), torch.enable_grad():
             scores = emissions.detach().clone().requires_grad_()
             weights = [parameter.detach().clone() for parameter in (self.starts, self.transitions, self.ends)]
-            narrow = not scores.is_cuda and _narrow(scores, *weights)
-            found = (_Normalizer.apply if narrow else log_normalizer)(scores, lengths.clone(), *weights)
-            return torch.autograd.grad(found.sum(), scores)[0]
+            return torch.autograd.grad(_fast_normalizer(scores, lengths.clone(), *weights).sum(), scores)[0]
 
 
 def log_normalizer(emissions: Tensor, lengths: Tensor, starts: Tensor, transitions: Tensor, ends: Tensor) -> Tensor:
@@ -79,11 +74,17 @@ def log_normalizer(emissions: Tensor, lengths: Tensor, starts: Tensor, transitio
     return torch.logsumexp(alpha + ends, 1).where(lengths > 0, 0.0)
 
 
-def _narrow(emissions: Tensor, starts: Tensor, transitions: Tensor, ends: Tensor) -> bool:
+def _fast_normalizer(emissions: Tensor, lengths: Tensor, *weights: Tensor) -> Tensor:
+    """[batch] log Z by the kernel on a CPU, if the scores allow it."""
+    exact = not emissions.is_cuda and _narrow(emissions, *weights)
+    return (_Normalizer.apply if exact else log_normalizer)(emissions, lengths, *weights)
+
+
+def _narrow(emissions: Tensor, *weights: Tensor) -> bool:
     """Whether products of exp(scores), scaled per step, fit into float64."""
     with torch.no_grad():
         words = (emissions.amax(-1) - emissions.amin(-1)).max() if emissions.numel() else 0.0
-        sides = sum(float(side.max() - side.min()) for side in (starts, transitions, ends))
+        sides = sum(float(side.max() - side.min()) for side in weights)
         return bool(float(words) + sides < SPREAD)  # False for NaN
 
 
