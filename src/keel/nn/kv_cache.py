@@ -47,24 +47,13 @@ class KVCache(Tensors):
     def _capacity(self, positions: int) -> int:
         return -(-positions // self.spare) * self.spare
 
-    def layer(self, number: int) -> "LayerCache":
-        return LayerCache(memory=self.memory[:, number], count=self.count)
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values of a layer, each [batch, heads, positions, head_dim], with these appended."""
+        memory, end = self.memory[:, layer], self.count + keys.shape[2]
+        memory[:, 0, :, self.count : end] = keys
+        memory[:, 1, :, self.count : end] = values
+        return memory[:, 0, :, :end], memory[:, 1, :, :end]
 
     def advanced(self, time: int) -> Self:
         """The cache after every layer has written `time` more positions."""
         return replace(self, count=self.count + time)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerCache(Tensors):
-    """Keys and values of one layer."""
-
-    memory: Tensor  # [batch, 2, heads, capacity, head_dim]
-    count: int
-
-    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, each [batch, heads, positions, head_dim], with these appended."""
-        end = self.count + keys.shape[2]
-        self.memory[:, 0, :, self.count : end] = keys
-        self.memory[:, 1, :, self.count : end] = values
-        return self.memory[:, 0, :, :end], self.memory[:, 1, :, :end]

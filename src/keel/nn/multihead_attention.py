@@ -16,10 +16,11 @@ from keel.kernels.attention import attend
 from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.branch_linear import branch_linear
 from keel.kernels.dropout import HashDropout
-from keel.nn.kv_cache import LayerCache
 
 LayerRecorder = Callable[[str, Tensor], None]
 """A `Recorder` of one layer."""
+ExtendCache = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""`KVCache.extend` of one layer."""
 
 
 def packed_spans(batch: TokenBatch) -> PackedSpans:
@@ -95,20 +96,19 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None,
         record: LayerRecorder | None = None,
         query_count: int = 0,
-        past: LayerCache | None = None,
+        past: ExtendCache | None = None,
     ) -> Tensor:
         """Self-attention: [batch, time, width] to the same, or to the first `query_count` positions only.
 
-        `past` holds the keys and values of earlier positions, and gets those of x.
+        `past` adds the keys and values of x to those of earlier positions.
         """
         assert not (query_count and self.causal), "with a causal mask, queries are the last positions"
-        q, k, v = (
-            (self.queries(x[:, :query_count]), *self.keys_and_values(x))
-            if query_count
-            else self.split_heads(self.qkv(x))
-        )
+        if query_count:
+            q, k, v = self.queries(x[:, :query_count]), *self.keys_and_values(x)
+        else:
+            q, k, v = self.split_heads(self.qkv(x))
         if past is not None:
-            k, v = past.extend(k, v)
+            k, v = past(k, v)
         return self.attend(q, k, v, mask, record)
 
     def queries(self, x: Tensor) -> Tensor:

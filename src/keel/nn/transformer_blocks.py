@@ -17,8 +17,7 @@ from keel.kernels.dropout import HashDropout
 from keel.kernels.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm, add_then_norm, layer_norm
 from keel.nn.encoder import Recorder
-from keel.nn.kv_cache import LayerCache
-from keel.nn.multihead_attention import FastDropout, LayerRecorder, MultiHeadAttention, product_dtype
+from keel.nn.multihead_attention import ExtendCache, FastDropout, LayerRecorder, MultiHeadAttention, product_dtype
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -132,7 +131,7 @@ class DecoderBlock(TransformerBlock):
         x: Tensor,
         memory: Tensor | None = None,
         mask: Tensor | None = None,
-        past: LayerCache | None = None,
+        past: ExtendCache | None = None,
         record: LayerRecorder | None = None,
     ) -> Tensor:
         """[batch, time, width] to the same; `memory` is [sources, 2, heads, source time, head_dim] and `mask` its

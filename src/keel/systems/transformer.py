@@ -5,7 +5,7 @@ computed in parallel. BERT is its encoder (`EncoderStack`), GPT its decoder with
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -138,7 +138,7 @@ class DecoderStack(TransformerStack):
 
         def arguments(layer: int) -> dict[str, Any]:
             source = {} if memory is None else {"memory": memory.vectors[:, layer], "mask": memory.mask}
-            return {**source, "past": None if cache is None else cache.layer(layer)}
+            return {**source, "past": None if cache is None else partial(cache.extend, layer)}
 
         return self.run(x, all_layers=all_layers, record=record, arguments=arguments)
 
