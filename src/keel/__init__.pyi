@@ -5,8 +5,8 @@ from keel.api.evaluation import evaluate as evaluate
 from keel.api.finetuning import finetune as finetune
 from keel.api.inference import embed as embed
 from keel.api.inference import fill as fill
+from keel.api.inference import layers as layers
 from keel.api.inference import predict as predict
-from keel.api.inspection import layers as layers
 from keel.api.pretraining import pretrain as pretrain
 from keel.api.prompting import Prompted as Prompted
 from keel.api.prompting import ask as ask

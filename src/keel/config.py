@@ -22,6 +22,7 @@ from typing import (
     Self,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -158,6 +159,11 @@ class Validated:
         settings = super().__new__(cls)
         object.__setattr__(settings, "given", frozenset(fields))
         return settings
+
+    def non_default(self) -> dict[str, Any]:
+        """The settings that differ from their defaults."""
+        fields = dataclasses.fields(cast("DataclassInstance", self))
+        return {each.name: value for each in fields if (value := getattr(self, each.name)) != each.default}
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         fields, slots = state

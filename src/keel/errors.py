@@ -8,12 +8,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ARGUMENTS = {"beam": "beams", "in": "among"}
-"""Flags whose argument has another name."""
+FLAGS = {"beams": "beam", "among": "in"}
+"""Arguments whose flag has another name."""
+ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
 FLAG = re.compile(r"(?P<command>\bkeel [a-z]+ [^:;,()`]*)|(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9.-]*[a-z0-9])")
 VALUE = re.compile(r"(?<=task) ([a-z0-9]+)\b|(?<=\w) (\d[\w.%]*\w|\d%?)")
 
 _flags_named = False
+
+
+def flag_of(argument: str) -> str:
+    """The command-line flag of an argument."""
+    return f"--{FLAGS.get(argument, argument).replace('_', '-')}"
 
 
 @contextmanager

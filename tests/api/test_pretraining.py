@@ -85,7 +85,7 @@ def test_a_probe_scores_the_result_in_the_same_run(
     assert Model.load(tmp_path / "m").card.scores["probe"]["main"] == "accuracy"
     assert model.task is None
     with pytest.raises(KeelError, match="cannot be held out"):
-        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a")] * 4, **QUICK)
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a"), ("b", "b")] * 2, **QUICK)
     assert not (tmp_path / "n").exists()
     heard: list[dict[str, Any]] = []
     pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "seq2seq", "on_event": heard.append}

@@ -7,18 +7,17 @@ from typing import Annotated, Literal, Unpack
 from keel.api.inference import refuse_unused, task_with_decoding
 from keel.api.keywords import EvaluateKeywords
 from keel.api.model_loading import ModelSource, load_model, load_vectors
-from keel.api.prompting import score_choices, score_last_words
-from keel.api.settings import Source, merge_settings
+from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
 from keel.config import Doc, unknown_name
-from keel.data.examples import Columns
+from keel.data.examples import Columns, read_examples
+from keel.data.multiple_choice_files import read_choices
 from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
+from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
 from keel.generation.beam_search import BeamSearch
 from keel.metrics.scores import Scores
 from keel.systems.capabilities import LanguageModelSystem
-
-ZERO_SHOT = {"last-word": score_last_words, "choices": score_choices}
 
 
 def evaluate(
@@ -43,9 +42,15 @@ def evaluate(
     refuse_unused(known, values, by)
     benchmark = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
     if by:
-        if by not in ZERO_SHOT:
-            raise unknown_name(by, ZERO_SHOT, "--by")
-        scores = ZERO_SHOT[by](known, data, on_event=on_event, **values)
+        next_token_model(known)  # refuses other models before the data is read
+        (roles,) = route_settings(values, Columns())
+        if by == "last-word":
+            texts = read_examples(data, pair=False, columns=roles, on_event=on_event)
+            scores = predict_last_words(known, texts, on_event=on_event)
+        elif by == "choices":
+            scores = choose_most_probable(known, read_choices(data, roles, on_event), on_event=on_event)
+        else:
+            raise unknown_name(by, ("last-word", "choices"), "--by")
     elif benchmark and known.encoder.width:
         scores = evaluate_vectors(load_vectors(known), data, on_event=on_event)
     elif known.task is None and isinstance(known.system, LanguageModelSystem):

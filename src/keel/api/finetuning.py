@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from keel.api.finetuning_runs import FineTuningRun, FineTuningRuns
+from keel.api.finetuning_runs import FineTuningRuns
 from keel.api.finetuning_setup import FineTuningSetup
 from keel.api.keywords import FinetuneKeywords
 from keel.api.labelled_data import LabelledData
@@ -55,16 +55,13 @@ def finetune(
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     values = merge_settings(settings, train=train, columns=columns, head=head, text=text)
     setup = FineTuningSetup.resolve(base, out, task, freeze, from_scratch, values, on_event)
-    seed = setup.train.seed
+    plan = setup.train
     examples = LabelledData.read(
-        setup.task, setup.columns, data, dev, test, folds=bool(folds), seed=seed, on_event=on_event
+        setup.task, setup.columns, data, dev, test, folds=bool(folds), seed=plan.seed, on_event=on_event
     )
-    device = setup.train.device
-    with World.join(device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
+    with World.join(plan.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
         start, labels = setup.starting_model(examples.train, examples.labels, report)
-        runs = FineTuningRuns(
-            start, setup.task, labels, setup.train, setup.head, setup.freeze, setup.from_scratch, report
-        )
+        runs = FineTuningRuns(setup, start, labels, report)
         scores: dict[str, Any] = {}
         if folds:
             scores["folds"] = runs.cross_validate(examples.everything, folds, run)
@@ -73,40 +70,18 @@ def finetune(
             on_test = best.task.score(examples.test, best.task.predict(examples.test, on_event=report))
             report({"event": "scores", "on": "test", **on_test.to_dict()})
             scores["test"] = on_test.brief()
-        model = Model(
-            system=best.task.system,
-            encoder=best.task.encoder,
-            tokenizer=start.tokenizer,
-            task=best.task,
-            card=_card(setup, examples, start, best, scores, out, world),
+        card = Card(
+            title=Path(out).name if out else "",
+            parent=start.card.title,
+            text=f"{len(examples.train):,} examples of {Path(examples.train.source).name}",
+            steps=best.history.steps,
+            seconds=best.history.seconds,
+            hardware=hardware(world.device),
+            scores=scores,
+            recipe={**setup.recipe, "train": to_dict(plan)},
         )
-        if best.task.mix is not None:
+        tuned = best.task
+        model = Model(system=tuned.system, encoder=tuned.encoder, tokenizer=start.tokenizer, task=tuned, card=card)
+        if tuned.mix is not None:
             note(report, f"layer weights of the scalar mix: {layer_weights(model).brief()}")
         return save_model(model.to(world.device), out, world)
-
-
-def _card(
-    setup: FineTuningSetup,
-    examples: LabelledData,
-    start: Model,
-    best: FineTuningRun,
-    scores: dict[str, Any],
-    out: str | Path | None,
-    world: World,
-) -> Card:
-    return Card(
-        title=Path(out).name if out else "",
-        parent=start.card.title,
-        text=f"{len(examples.train):,} examples of {Path(examples.train.source).name}",
-        steps=best.history.steps,
-        seconds=best.history.seconds,
-        hardware=hardware(world.device),
-        scores=scores,
-        recipe={
-            "task": setup.task.name,
-            "freeze": setup.freeze,
-            "from_scratch": setup.from_scratch,
-            **setup.head.non_default(),
-            "train": to_dict(setup.train),
-        },
-    )

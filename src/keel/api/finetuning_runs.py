@@ -11,20 +11,20 @@ from typing import Any
 
 import torch
 
+from keel.api.finetuning_setup import FineTuningSetup
 from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
 from keel.data.examples import Examples, Labels, cross_validation_folds
 from keel.events import OnEvent, counted, note
 from keel.metrics.scores import Scores
 from keel.model import Model
+from keel.nn.encoder import Encoder
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
-from keel.tasks.task import HeadSettings
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import pick_device
 from keel.training.loop import History, fit
 from keel.training.objective import Objective
-from keel.training.plan import Train
 
 FEW_STEPS, FEW_TEXTS = 30, 10_000
 """Updates by batches, and by single texts, below which a run is likely to underfit."""
@@ -47,55 +47,49 @@ class FineTuningRun:
 class FineTuningRuns:
     """The common settings of all runs of one `finetune`."""
 
+    setup: FineTuningSetup
     parent: Model
-    kind: type[Task]
     labels: Labels
-    train: Train
-    head: HeadSettings
-    freeze: bool
-    from_scratch: bool
     report: OnEvent
 
     @cached_property
     def parent_fingerprint(self) -> str:
         return self.parent.fingerprint()
 
+    def task_on(self, encoder: Encoder, *, frozen: bool = False) -> Task:
+        head = self.setup.head.non_default()
+        return self.setup.task(self.parent.system, encoder, self.parent.tokenizer, self.labels, frozen=frozen, **head)
+
     def new_task(self, seed: int) -> Task:
         """A new head on a copy of the parent's encoder or, from scratch, on a new one."""
         torch.manual_seed(derive_seed(seed, "weights"))
-        system = self.parent.system
-        if self.from_scratch:
-            encoder = system.build_encoder(self.parent.encoder.vocab_size)
+        if self.setup.from_scratch:
+            encoder = self.parent.system.build_encoder(self.parent.encoder.vocab_size)
         else:
             encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
-        task = self.kind(
-            system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze, **self.head.non_default()
-        )
-        if not self.from_scratch and isinstance(self.parent.task, self.kind):
+        task = self.task_on(encoder, frozen=self.setup.freeze)
+        if not self.setup.from_scratch and isinstance(self.parent.task, self.setup.task):
             task.load_head_from(self.parent.task)
-        task.precision = self.train.precision
-        return task.to(pick_device(self.train.device))
+        task.precision = self.setup.train.precision
+        return task.to(pick_device(self.setup.train.device))
 
     def auxiliary_objective(self, task: Task) -> Objective:
         """The task's loss plus the parent's pre-training loss on the same batches."""
         objective = task.system.build_objective(task.encoder, task.tokenizer)
-        known = {} if self.parent.objective is None or self.from_scratch else self.parent.objective.state_dict()
+        known = {} if self.parent.objective is None or self.setup.from_scratch else self.parent.objective.state_dict()
         for name, weight in objective.state_dict().items():
             if not name.startswith("encoder.") and name in known:  # new special tokens have no weights yet
                 (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
-        return AuxiliaryLM(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
+        return AuxiliaryLM(task, objective.to(pick_device(self.setup.train.device)), self.setup.head.lm_loss)
 
     def train_once(self, data: EncodedExamples, dev: Examples | None, seed: int, run: Path | None) -> FineTuningRun:
         task = self.new_task(seed)
         identity = {
             "system": task.system.name,
-            "task": self.kind.name,
-            "freeze": self.freeze,
-            "from_scratch": self.from_scratch,
+            **self.setup.recipe,
             "labels": list(self.labels.names),
-            **self.head.non_default(),
             "examples": data.examples.fingerprint(),
-            "parent": self.parent_fingerprint if run and not self.from_scratch else "",
+            "parent": self.parent_fingerprint if run and not self.setup.from_scratch else "",
             "tokenizer": task.tokenizer.fingerprint() if run else "",
             **({"target": self.labels.tokenizer.fingerprint()} if run and self.labels.tokenizer else {}),
             **{f"system.{name}": value for name, value in to_dict(task.system).items()},
@@ -103,12 +97,12 @@ class FineTuningRuns:
         sources = {"examples": f"the examples of {data.examples.source}"}
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
-        objective = None if self.freeze or task.network else task.system.finetuning_policy.custom_update(task)
-        if self.head.lm_loss:
+        objective = None if self.setup.freeze or task.network else task.system.finetuning_policy.custom_update(task)
+        if self.setup.head.lm_loss:
             objective = self.auxiliary_objective(task)
-        seeded = replace(self.train, seed=seed)
+        seeded = replace(self.setup.train, seed=seed)
         # A language model predicts any word, so no embeddings can be left out.
-        with nullcontext(data) if self.head.lm_loss else task.restrict_embeddings(data) as narrow:
+        with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
             history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
         if dev is None:
             return FineTuningRun(task, history, None)
@@ -123,13 +117,13 @@ class FineTuningRuns:
         data = self.prepare(examples)
         best: FineTuningRun | None = None
         found: list[Scores] = []
-        for seed in range(self.train.seed, self.train.seed + seeds):
+        for seed in range(self.setup.train.seed, self.setup.train.seed + seeds):
             tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}")
             found += [tuned.scores] if tuned.scores else []
             if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
                 best = tuned
         assert best is not None
-        if self.train.epochs and (advice := self.advice(best.history.steps, len(examples))):
+        if self.setup.train.epochs and (advice := self.advice(best.history.steps, len(examples))):
             note(self.report, advice)
         if best.scores:
             scores["dev"] = best.scores.brief()
@@ -141,12 +135,12 @@ class FineTuningRuns:
 
     def advice(self, steps: int, examples: int) -> str:
         """What to change in a run of too few updates; empty for any other."""
-        own = self.train.optimizer == "own"  # an update per text, whatever the batch
-        made, few = (max(1, round(self.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)
-        if made >= few or self.train.epochs >= MOST_EPOCHS:
+        own = self.setup.train.optimizer == "own"  # an update per text, whatever the batch
+        made, few = (max(1, round(self.setup.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)
+        if made >= few or self.setup.train.epochs >= MOST_EPOCHS:
             return ""
-        remedies = [f"--epochs {min(MOST_EPOCHS, math.ceil(self.train.epochs * few / made))}"]
-        batch = 1 << int(math.log2(max(1, self.train.batch * made // few)))
+        remedies = [f"--epochs {min(MOST_EPOCHS, math.ceil(self.setup.train.epochs * few / made))}"]
+        batch = 1 << int(math.log2(max(1, self.setup.train.batch * made // few)))
         if own:
             remedies.append("a higher --lr")
         elif batch >= LEAST_BATCH:
@@ -155,20 +149,19 @@ class FineTuningRuns:
 
     def prepare(self, examples: Examples) -> EncodedExamples:
         """Encode the examples once for all seeds; with a frozen encoder, compute its features."""
-        if self.freeze:
-            task = self.new_task(self.train.seed)
+        if self.setup.freeze:
+            task = self.new_task(self.setup.train.seed)
         else:  # no weights are needed, and a task may freeze parameters of its encoder
-            system = self.parent.system
             with torch.device("meta"):
-                encoder = system.build_encoder(self.parent.encoder.vocab_size)
-            task = self.kind(system, encoder, self.parent.tokenizer, self.labels, **self.head.non_default())
-        return task.encode_examples(examples, batch_size=self.train.batch, on_event=self.report)
+                encoder = self.parent.system.build_encoder(self.parent.encoder.vocab_size)
+            task = self.task_on(encoder)
+        return task.encode_examples(examples, batch_size=self.setup.train.batch, on_event=self.report)
 
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Score every example once, by a run trained on the other folds."""
         scores: list[Scores] = []
-        for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.train.seed)):
-            tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
+        for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.setup.train.seed)):
+            tuned = self.train_once(self.prepare(rest), fold, self.setup.train.seed, run and run / f"fold-{number}")
             scores += [tuned.scores] if tuned.scores else []
         return self.aggregate("folds", scores)
 

@@ -1,7 +1,7 @@
 """The setup of a fine-tuning run: settings with the defaults of system and task, and the model to start from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from keel.data.examples import Columns, Examples, Labels
 from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
-from keel.errors import UsageError
+from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
 from keel.model import Model
 from keel.systems.system import System, supports
@@ -74,14 +74,12 @@ class FineTuningSetup:
             only=start.finetuning_policy.fields if parent else None,
         )
         if parent and text != VocabularySettings():
-            changed = ", ".join(
-                f"--text.{each.name}" for each in fields(text) if getattr(text, each.name) != each.default
-            )
+            changed = ", ".join(f"--text.{name}" for name in text.non_default())
             raise UsageError(f"{parent.card.title or 'the model'} has its tokenizer already: leave out {changed}")
         for name in head.non_default():
             if name not in kind.head_fields:
                 able = " or ".join(each for each, other in TASKS.items() if name in other.head_fields)
-                raise UsageError(f"--{name.replace('_', '-')} is for --task {able}, not for {task}: leave it out")
+                raise UsageError(f"{flag_of(name)} is for --task {able}, not for {task}: leave it out")
         if head_defaults.lm_loss and "lm_loss" not in settings:
             weight = f"--lm-loss {head_defaults.lm_loss:g}"
             note(on_event, f"{start.name} adds an auxiliary language model loss: {weight}, 0 for none")
@@ -96,6 +94,12 @@ class FineTuningSetup:
             head=head,
             text=text,
         )
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The settings of task and head, for the model card and to compare runs on resume."""
+        given = {"task": self.task.name, "freeze": self.freeze, "from_scratch": self.from_scratch}
+        return {**given, **self.head.non_default()}
 
     @property
     def has_network(self) -> bool:
@@ -131,12 +135,8 @@ def _resolve_freeze(
 ) -> bool:
     """Whether the encoder is frozen; the default of feature-based systems."""
     if freeze is None:
-        freeze = (
-            start.finetuning_policy.feature_based
-            and parent is not None
-            and not from_scratch
-            and "unfreeze" not in settings
-        )
+        given = parent is not None and not from_scratch and "unfreeze" not in settings
+        freeze = given and start.finetuning_policy.feature_based
         if freeze:
             note(on_event, f"{start.name} is feature-based: its encoder is frozen; --no-freeze to fine-tune all of it")
     if freeze and parent is None:

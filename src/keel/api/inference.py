@@ -1,6 +1,7 @@
-"""Inference: predictions for a dataset, masked words, embeddings."""
+"""Inference: predictions for a dataset, masked words, embeddings, and the layers that a model weighs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Unpack, overload
 
 import numpy as np
@@ -11,16 +12,14 @@ from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns
 from keel.data.label_kinds import TextTarget
-from keel.errors import UsageError
+from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
+from keel.explain.layer_weights import Layers, layer_weights
 from keel.generation.beam_search import BeamSearch
 from keel.model import Candidate, Model
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
 from keel.text_vectors import Pool, TokenVectors
-
-SEARCH_FLAGS = {"beams": "beam", "best": "best", "length_penalty": "length-penalty"}
-"""Settings of beam search, and their flags."""
 
 
 def predict(
@@ -74,6 +73,11 @@ def embed(
     return load_model(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
+def layers(model: ModelSource, *, on_event: OnEvent = ignore) -> Layers:
+    """The layer weights of a model that was fine-tuned with `mix` (ELMo's scalar mix)."""
+    return layer_weights(load_model(model, on_event))
+
+
 def task_with_decoding(model: Model, settings: Mapping[str, Any]) -> tuple[Task, Columns]:
     """The model's task with the decoding settings, and the columns of the dataset."""
     if model.task is None:
@@ -92,8 +96,8 @@ def refuse_unused(model: Model, settings: Mapping[str, Any], by: str = "") -> No
     elif isinstance(model.system, LanguageModelSystem):
         is_what = f"is a language model{f', scored by {by}' if by else ''}"
     name = model.card.title or "this model"
-    for setting, flag in SEARCH_FLAGS.items():
-        if setting in settings and not searches:
-            raise UsageError(f"--{flag} is for seq2seq models; {name} {is_what}: leave it out")
+    for field in fields(BeamSearch):
+        if field.name in settings and not searches:
+            raise UsageError(f"{flag_of(field.name)} is for seq2seq models; {name} {is_what}: leave it out")
     if "stride" in settings and not has_perplexity:
         raise UsageError(f"--stride is for the perplexity of a language model; {name} {is_what}: leave it out")

@@ -28,16 +28,16 @@ class LabelledData:
         columns: Columns,
         data: Source,
         dev: Source,
-        test: Source | None,
+        test: Source | None = None,
         *,
-        folds: bool,
+        folds: bool = False,
         seed: int,
         on_event: OnEvent,
     ) -> Self:
         """Read and check all datasets: a label that does not occur in training is found before training."""
         everything = task.read_examples(data, columns, on_event)
         labels = task.label_schema(everything)
-        train, held_out = split_dev(everything, task, columns, dev, seed, on_event)
+        train, held_out = _split_dev(everything, task, columns, dev, seed, on_event)
         tested = None if test is None else task.read_examples(test, columns, on_event)
         for examples in (held_out, tested, everything if folds else None):
             if examples is not None:
@@ -45,7 +45,7 @@ class LabelledData:
         return cls(everything, train, held_out, tested, labels)
 
 
-def split_dev(
+def _split_dev(
     examples: Examples, task: type[Task], columns: Columns, dev: Source, seed: int, on_event: OnEvent
 ) -> tuple[Examples, Examples | None]:
     """Training and validation examples; `dev` is a dataset, a share such as "10%" (stratified by label), or None."""

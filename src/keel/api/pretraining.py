@@ -1,32 +1,40 @@
 """Pre-training on raw text. Start reading here; `pretrain` is the whole path from text files to a model folder."""
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 import torch
 
-from keel.api.corpus_tokenizer import corpus_tokenizer
-from keel.api.keywords import PretrainKeywords
-from keel.api.probe import Probe
-from keel.api.run_folder import hardware, run_folder
+from keel.api.finetuning import finetune
+from keel.api.keywords import PretrainKeywords, TrainKeywords
+from keel.api.labelled_data import LabelledData
+from keel.api.run_folder import TOKENIZER, hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens
-from keel.config import Doc, to_dict, write_toml
+from keel.config import Doc, replace, to_dict, unknown_name, write_toml
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
+from keel.data.examples import Columns
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
+from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.model_card import Card
 from keel.systems.system import CountBased, CountingObjective, System, supports
+from keel.tasks import TASKS
+from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
-from keel.training.loop import History, fit
+from keel.training.loop import fit
 from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective
 from keel.training.plan import Train
+
+TRAINED = ("auto", "wordpiece", "bpe", "words", "characters")
+"""Tokenizers that are trained on the corpus; any other name is a folder."""
 
 
 def pretrain(
@@ -55,15 +63,13 @@ def pretrain(
     start, parent = resolve_start(system, out, values, on_event)
     chosen, plan, reading = _route(start, parent, values)
     source = corpus_of(corpus, reading, on_event)
-    labelled = None if probe is None else Probe.read(probe, probe_task, plan, on_event)
+    probed = None if probe is None else _read_probe(probe, probe_task, chosen, plan, on_event)
     with World.join(plan.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, report):
         with world.first():  # other processes read what the first one has written
-            tokenizer = (
-                parent.tokenizer if parent else corpus_tokenizer(source, reading, chosen, plan.seed, run, report)
-            )
-            _check_trainable(chosen, parent, tokenizer, labelled)
+            tokenizer = parent.tokenizer if parent else _tokenizer(source, reading, chosen, plan.seed, run, report)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, on_event=report)
-        _report_tokens(tokens, source, chosen, parent, reading, report)
+        if not chosen.uses_subwords and (parent or reading.tokenizer not in TRAINED):  # made for another text
+            warn_unknown_tokens(tokens.unknown_share, source, parent, report)
         training, validation = _split(tokens, reading, plan, report)
         torch.manual_seed(derive_seed(plan.seed, "weights"))
         encoder = chosen.build_encoder(parent.encoder.vocab_size if parent else len(tokenizer))
@@ -74,24 +80,33 @@ def pretrain(
         recipe = _recipe(chosen, plan, reading, continued=parent is not None)
         if run and world.is_main and not (run / "checkpoints").exists():
             (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
-        history = fit(
-            objective,
-            training,
-            plan,
-            run,
-            report,
-            evaluate=validation_loss(validation, plan) if validation else None,
-            identity=_identity(chosen, reading, parent, tokens),
-            sources=_source_names(source, chosen, parent),
-        )
+        parent_name = parent.card.title if parent else ""
+        sources = {"tokens": f"the text of {source}"}
+        if parent:
+            sources["parent"] = f"the model {parent_name or chosen.name}"
+        identity = _identity(chosen, reading, parent, tokens)
+        evaluate = validation_loss(validation, plan) if validation else None
+        history = fit(objective, training, plan, run, report, evaluate=evaluate, identity=identity, sources=sources)
         for message in objective.notes():
             note(report, message)
-        card = _card(chosen, parent, source, training, history, recipe, out, world)
+        card = Card(
+            title=Path(out).name,
+            parent=parent_name,
+            text=f"{training.size:,} tokens of {source}",
+            steps=history.steps,
+            seconds=history.seconds,
+            hardware=hardware(world.device),
+            scores={name: value for name, value in (history.evaluations or [{}])[-1].items() if name != "step"},
+            recipe=recipe,
+            command=f"keel pretrain {parent_name if parent else chosen.name} CORPUS --recipe run/recipe.toml",
+        )
         final = chosen.continued_from(parent.system) if parent else chosen
         model = Model(system=final, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
         save_model(model, out, world)
-        if labelled:  # the model is saved before, so that a failing probe loses nothing
-            card.scores["probe"] = labelled.scores_of(model, plan, report)
+        if probed:  # the model is saved before, so that a failing probe loses nothing
+            same: TrainKeywords = {"seed": plan.seed, "device": plan.device}
+            tuned = finetune(model, probed.train, dev=probed.dev, task=probe_task, on_event=report, **same)
+            card.scores["probe"] = tuned.card.scores["dev"]
             save_model(model, out, world)
         return model
 
@@ -106,26 +121,57 @@ def _route(start: System, parent: Model | None, values: dict[str, Any]) -> tuple
     if isinstance(system, CountBased) and train.epochs != 1:
         length = next(name for name in Train.LENGTHS if getattr(train, name))
         raise UsageError(f"{system.name} is count-based and reads the text exactly once: leave out --{length}")
+    if parent and (obstacle := system.pretraining_obstacle(parent.tokenizer)):
+        raise UsageError(obstacle)
     return system, train, text.resolve(system)
 
 
-def _check_trainable(system: System, parent: Model | None, tokenizer: Tokenizer, probe: Probe | None) -> None:
-    """Refuse what cannot be trained before time is spent on it."""
-    for obstacle in (
-        probe and supports(system, probe.task.name),
-        parent and system.pretraining_obstacle(tokenizer),
-    ):
-        if obstacle:
-            raise UsageError(obstacle)
+def _read_probe(source: Source, task: str, system: System, train: Train, on_event: OnEvent) -> LabelledData:
+    """The labelled examples of the probe, a tenth of them held out; all is checked before the system is trained."""
+    if task not in TASKS:
+        raise unknown_name(task, TASKS, "--probe-task")
+    if obstacle := supports(system, task):
+        raise UsageError(obstacle)
+    kind = TASKS[task]
+    found = LabelledData.read(kind, Columns(), source, "10%", seed=train.seed, on_event=on_event)
+    if found.dev is None:
+        raise UsageError("--probe has too few examples to hold out a tenth of them: give more")
+    kind.check_scorable(found.dev, kind.label_schema(found.train))
+    return found
 
 
-def _report_tokens(
-    tokens: Tokens, source: Corpus, system: System, parent: Model | None, text: TextSettings, report: OnEvent
-) -> None:
-    """Warn of a tokenizer from other text that does not know this one."""
-    trained_here = not parent and text.tokenizer in ("auto", "wordpiece", "bpe", "words", "characters")
-    if not system.uses_subwords and not trained_here:
-        warn_unknown_tokens(tokens.unknown_share, source, parent, report)
+def _tokenizer(
+    corpus: Corpus, text: TextSettings, system: System, seed: int, run: Path | None, report: OnEvent
+) -> Tokenizer:
+    """Train or load the tokenizer; one that an earlier attempt of the same run has trained is reused."""
+    if text.tokenizer == "auto":
+        text = replace(text, tokenizer=system.default_tokenizer)
+    frequent_pairs = text.tokenizer == "bpe" and not text.vocabulary and not text.min_count
+    explicit = " asked" if text.tokenizer == "bpe" and not frequent_pairs else ""
+    min_count = text.min_count or (system.default_min_count if text.tokenizer == "words" else 0)
+    text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=min_count)
+    # The key is that of earlier versions, so that their runs find their tokenizer.
+    key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{explicit}".encode()).hexdigest()[:12]
+    stored = run and run / f"{TOKENIZER}{key}"
+    if stored and stored.is_dir():
+        return Tokenizer.load(stored)
+    if text.tokenizer in TRAINED:
+        settings = TokenizerSettings(
+            kind=text.tokenizer,
+            vocab_size=text.vocabulary,
+            lowercase={"auto": system.default_lowercase, "yes": True, "no": False}[text.lowercase],
+            min_count=text.min_count,
+            frequent_pairs=frequent_pairs,
+            phrases=text.phrases,
+            sample=text.sample,
+            seed=seed,
+        )
+        tokenizer = train_tokenizer(corpus, settings, report)
+    else:
+        tokenizer = Tokenizer.load(text.tokenizer)
+    if stored:
+        write_folder(stored, tokenizer.save)
+    return tokenizer
 
 
 def _split(tokens: Tokens, text: TextSettings, train: Train, report: OnEvent) -> tuple[Documents, Documents | None]:
@@ -165,34 +211,6 @@ def _identity(system: System, text: TextSettings, parent: Model | None, tokens: 
         "parent": parent.fingerprint() if parent else "",
         "tokens": tokens.folder.name,
     }
-
-
-def _source_names(source: Corpus, system: System, parent: Model | None) -> dict[str, str]:
-    names = {"tokens": f"the text of {source}"}
-    return names | ({"parent": f"the model {parent.card.title or system.name}"} if parent else {})
-
-
-def _card(
-    system: System,
-    parent: Model | None,
-    source: Corpus,
-    training: Documents,
-    history: History,
-    recipe: dict[str, Any],
-    out: str | Path,
-    world: World,
-) -> Card:
-    return Card(
-        title=Path(out).name,
-        parent=parent.card.title if parent else "",
-        text=f"{training.size:,} tokens of {source}",
-        steps=history.steps,
-        seconds=history.seconds,
-        hardware=hardware(world.device),
-        scores={name: value for name, value in (history.evaluations or [{}])[-1].items() if name != "step"},
-        recipe=recipe,
-        command=f"keel pretrain {parent.card.title if parent else system.name} CORPUS --recipe run/recipe.toml",
-    )
 
 
 def _recipe(system: System, train: Train, text: TextSettings, *, continued: bool) -> dict[str, Any]:

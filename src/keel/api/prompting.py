@@ -1,24 +1,19 @@
-"""Zero-shot prompting of language models: ask, summarize, translate by few-shot examples; and zero-shot scores."""
+"""Prompting of language models: ask and summarize zero-shot, translate by few-shot examples."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated
 
-from keel.api.keywords import ColumnKeywords
 from keel.api.model_loading import ModelSource, load_model
-from keel.api.settings import Source, route_settings
 from keel.api.text_generation import MAX_TOKENS, continuations
 from keel.config import Doc
-from keel.data.examples import Columns, read_examples
-from keel.data.multiple_choice_files import read_choices
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
+from keel.explain.zero_shot import next_token_model
 from keel.generation.sampling import GREEDY, Sampling
-from keel.metrics.scores import Scores
 from keel.model import Model
 
 Pairs = str | Path | Iterable[tuple[str, str]]
@@ -57,7 +52,7 @@ def ask(
     known = load_model(model, on_event)
     prompt = _fit_prompt(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
     remedy = "another question or a longer passage may help"
-    return _generate(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
+    return _generate(known, prompt, tokens, remedy, on_text, on_event)
 
 
 def summarize(
@@ -81,53 +76,22 @@ def summarize(
     known = load_model(model, on_event)
     prompt = _fit_prompt(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
     remedy = "another --seed, a higher --top-k or a longer text may help"
-    found = _generate(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, remedy, on_text, on_event)
+    found = _generate(known, prompt, tokens, remedy, on_text, on_event, sampling=Sampling(top_k=top_k, seed=seed))
     end = 0
     for sentence in split_sentences(found.text)[:sentences]:
         end = found.text.index(sentence, end) + len(sentence)
     return Prompted(prompt, found.text[:end])
 
 
-def translate_by_pattern(
-    text: str,
-    pairs: Pairs,
-    *,
-    model: ModelSource,
-    tokens: Annotated[int, MAX_TOKENS] = 50,
-    cut: Annotated[bool, CUT] = False,
-    on_text: Callable[[str], object] = str,
-    on_event: OnEvent = ignore,
+def few_shot_translation(
+    text: str, pairs: Sequence[tuple[str, str]], *, model: Model, tokens: int = 50, cut: bool = False, on_event: OnEvent
 ) -> Prompted:
-    """Few-shot translation: greedy decoding after lines of "source = target" and "text =". `pairs` are examples or a
-    tsv file of them; with `cut` the first of too many pairs are left out."""
-    _require(text, "there is nothing to translate: give a text")
-    known = load_model(model, on_event)
-    lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
-    prompt = _fit_prompt(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event, "fewer pairs")
+    """Greedy decoding after lines of "source = target" and "text ="; with `cut` the first of too many pairs are left
+    out."""
+    lines = "\n".join(f"{first} = {second}" for first, second in pairs)
+    prompt = _fit_prompt(model, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event, "fewer pairs")
     remedy = "more pairs, or pairs more similar to this text, may help"
-    return _generate(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
-
-
-def score_last_words(
-    model: ModelSource, source: Source, *, on_event: OnEvent = ignore, **settings: Unpack[ColumnKeywords]
-) -> Scores:
-    """Accuracy of predicting the last word of each text (LAMBADA), and its perplexity."""
-    known = load_model(model, on_event)
-    next_token_model(known)
-    (columns,) = route_settings(settings, Columns())
-    examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
-    return predict_last_words(known, examples, on_event=on_event)
-
-
-def score_choices(
-    model: ModelSource, source: Source, *, on_event: OnEvent = ignore, **settings: Unpack[ColumnKeywords]
-) -> Scores:
-    """Zero-shot accuracy on multiple choice: the choice of the highest likelihood."""
-    known = load_model(model, on_event)
-    next_token_model(known)
-    (columns,) = route_settings(settings, Columns())
-    examples = read_choices(source, columns, on_event)
-    return choose_most_probable(known, examples, on_event=on_event)
+    return _generate(model, prompt, tokens, remedy, str, on_event)
 
 
 def _require(text: str, otherwise: str) -> None:
@@ -178,20 +142,19 @@ def _fit_prompt(
 def _generate(
     model: Model,
     prompt: str,
-    sampling: Sampling,
     tokens: int,
     remedy: str,
     on_text: Callable[[str], object],
     on_event: OnEvent,
-    *,
-    line: bool = False,
+    sampling: Sampling | None = None,
 ) -> Prompted:
-    """Generate after the prompt: the rest of the `line`, or up to the end of the text."""
+    """Generate after the prompt: greedily the rest of the line or, by sampling, up to the end of the text."""
     on_event({"event": "prompt", "text": prompt})
+    line = sampling is None
     ((found, *_),) = continuations(
         [prompt],
         model=model,
-        strategy=sampling,
+        strategy=sampling or GREEDY,
         tokens=tokens,
         stop=["\n"] if line else [],
         stop_at_eos=line or None,

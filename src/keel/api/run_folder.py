@@ -154,12 +154,6 @@ def _started_by(log: Path) -> str:
             return ""
 
 
-def refuse_same(parent: str | Path, out: str | Path) -> None:
-    """Refuse to overwrite the model that training starts from."""
-    if Path(parent).resolve() == Path(out).resolve():
-        raise UsageError(f"{out} is the model that training starts from: choose another --out")
-
-
 def hardware(device: torch.device) -> str:
     """The device of a run, for the model card."""
     if device.type == "cuda":

@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from keel.api.run_folder import refuse_same
 from keel.errors import UsageError
 from keel.events import OnEvent, note
 from keel.model import MAX_UNKNOWN, Model
@@ -41,8 +40,8 @@ def resolve_start(
         near = get_close_matches(str(system), SYSTEMS, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SYSTEMS)}, or an existing folder"
         raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
-    if out is not None:
-        refuse_same(system, out)
+    if out is not None and Path(system).resolve() == Path(out).resolve():
+        raise UsageError(f"{out} is the model that training starts from: choose another --out")
     parent = Model.load(system, device="auto" if labelled else "cpu", on_event=on_event)
     return parent.system, parent
 

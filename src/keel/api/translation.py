@@ -8,13 +8,13 @@ from typing import Annotated, Any, Unpack, overload
 
 from keel.api.keywords import BeamSearchKeywords, TranslateKeywords
 from keel.api.model_loading import ModelSource, load_model
-from keel.api.prompting import Pairs, pairs_of, translate_by_pattern
+from keel.api.prompting import Pairs, few_shot_translation, pairs_of
 from keel.api.settings import route_settings
 from keel.api.trace_files import TRACE, trace_files, write_trace
 from keel.config import Doc
 from keel.data.examples import Examples
 from keel.data.predictions import GeneratedText
-from keel.errors import UsageError
+from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
 from keel.explain.decoding_steps import decoding_data, readable_tokens
 from keel.explain.word_alignment import Alignment, align_words
@@ -93,8 +93,7 @@ def translations(
     for name in [*settings, *([] if trace is None else ["trace"])]:
         if (name in PROMPT_SETTINGS) == (by_pattern is None):
             applies = "needs" if by_pattern is None else "cannot be combined with"
-            flag = {"beams": "beam"}.get(name, name).replace("_", "-")
-            raise UsageError(f"--{flag} {applies} --by-pattern: leave it out")
+            raise UsageError(f"{flag_of(name)} {applies} --by-pattern: leave it out")
     if by_pattern is not None:
         return _by_prompt(load_model(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
     if trace is not None:
@@ -143,14 +142,11 @@ def _task(model: ModelSource, on_event: OnEvent) -> SequenceToSequence:
 
 
 def _by_prompt(
-    model: Model, texts: Iterable[str], pairs: Pairs, on_event: OnEvent, settings: Mapping[str, Any]
+    model: Model, texts: Iterable[str], pairs: list[tuple[str, str]], on_event: OnEvent, settings: Mapping[str, Any]
 ) -> Iterator[list[GeneratedText]]:
     for text in texts:
-        if text.strip():
-            found = translate_by_pattern(text, pairs, model=model, on_event=on_event, **settings)
-            yield [GeneratedText(found.text, prompt=found.prompt)]
-        else:
-            yield [GeneratedText("")]
+        prompted = text.strip() and few_shot_translation(text, pairs, model=model, on_event=on_event, **settings)
+        yield [GeneratedText(prompted.text, prompt=prompted.prompt) if prompted else GeneratedText("")]
 
 
 def _by_search(

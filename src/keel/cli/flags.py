@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
 from keel.config import SYNONYMS, Doc, help_of, parse_value, read_toml
-from keel.errors import UsageError
+from keel.errors import UsageError, flag_of
 from keel.formats.upgrades import RENAMED_TASKS, new_names
 
 BARE_SECTIONS = ("columns", "head", "search", "sampling")
@@ -20,8 +20,6 @@ BARE_FIELDS = {
 }
 SECTION_FIELDS = {"head.network_width", "head.network_layers", "head.network_dropout"}
 """Fields of bare sections that keep the section's name."""
-FLAG_NAMES = {"beams": "beam", "among": "in"}
-"""Arguments whose flag has another name."""
 RENAMED_FLAGS = {
     "--tokenizer": "--text.tokenizer",
     "--vocabulary": "--text.vocabulary",
@@ -66,9 +64,8 @@ class Flags(argparse.ArgumentParser):
             doc = [each for each in get_args(hints[name])[1:] if isinstance(each, Doc)] if name in hints else []
             if doc:
                 annotation = get_args(hints[name])[0]
-                flag = f"--{FLAG_NAMES.get(name, name).replace('_', '-')}"
                 metavar, default = metavars.get(name, ""), parameter.default
-                self._add(self, name, flag, annotation, doc[0].text, default, metavar, doc[0].repeated)
+                self._add(self, name, flag_of(name), annotation, doc[0].text, default, metavar, doc[0].repeated)
 
     def section(
         self,
@@ -90,7 +87,7 @@ class Flags(argparse.ArgumentParser):
                 # Verbs take settings by the names of their fields.
                 assert field.name not in map(_name, self.annotations), f"two settings are called {field.name}"
                 bare = place in BARE_FIELDS or (name in BARE_SECTIONS and place not in SECTION_FIELDS)
-                flag = f"--{FLAG_NAMES.get(field.name, field.name).replace('_', '-')}" if bare else f"--{place}"
+                flag = flag_of(field.name) if bare else f"--{place}"
                 default = getattr(each, field.name) if defaults else None
                 target = (common or group) if bare else group
                 self._add(target, place, flag, annotations[field.name], texts.get(field.name, ""), default)

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import asdict
 
-from keel.api import conversion, inspection
+from keel.api import conversion, inference
 from keel.checks import check as check_files
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags, load, section
 from keel.cli.console import Console
@@ -34,7 +34,7 @@ def check(options: Namespace, console: Console) -> Answer:
 
 @command("MODEL", argument("model", "MODEL", "The folder of a model that was fine-tuned with --mix."), device_flags)
 def layers(options: Namespace, console: Console) -> Answer:
-    found = inspection.layers(load(options, console), on_event=console)
+    found = inference.layers(load(options, console), on_event=console)
     return Answer(lines=found.lines(), data=found.to_dict())
 
 

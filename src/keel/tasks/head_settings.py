@@ -1,7 +1,7 @@
 """Settings of a task head: what is between the encoder and the last linear layer."""
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from keel.config import Count, Dropout, Ge, Lt, Validated
 from keel.errors import UsageError
@@ -52,7 +52,3 @@ class HeadSettings(Validated):
             dropout=self.network_dropout,
             characters=self.characters,
         )
-
-    def non_default(self) -> dict[str, Any]:
-        """The settings that differ from their defaults."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
