@@ -299,7 +299,7 @@ def test_every_process_reports_the_same(folder: Path, results: dict[str, Any]) -
 @pytest.mark.parametrize("rows", [12, 13, 31])
 def test_parts_are_slices_of_the_rows(size: int, of: int, rows: int) -> None:
     worlds = [World(rank, size, torch.device("cpu")) for rank in range(size)]
-    parts = [world.micro_batch(range(rows), of, number) for world in worlds for number in range(of)]
+    parts = [part for world in worlds for part in world.micro_batches(rows, of)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -187,18 +187,11 @@ def _contents(reader: _Reader) -> Contents:
         kept_buckets[rows] = buckets
     quantised = bool(reader.number("b"))
     if pruned >= 0 and not quantised:
-        raise KeelError(
-            f"{path} is pruned but not quantised, which fastText no longer supports: download a newer model"
-        )
-    inputs = _matrix(
-        reader, quantised, words + (settings.buckets if kept_buckets is None else len(kept_buckets)), settings.width
-    )
-    outputs = _matrix(
-        reader,
-        bool(reader.number("b")) and quantised,
-        labels if settings.model == SUPERVISED else words,
-        settings.width,
-    )
+        what = "is pruned but not quantised, which fastText no longer supports"
+        raise KeelError(f"{path} {what}: download a newer model")
+    inputs = _matrix(reader, quantised, words + (settings.buckets if pruned < 0 else pruned), settings.width)
+    quantised = bool(reader.number("b")) and quantised
+    outputs = _matrix(reader, quantised, labels if settings.model == SUPERVISED else words, settings.width)
     if reader.at < len(reader.rest) or reader.file.read(1):
         raise reader.damaged("data follows the model")
     if not (np.isfinite(inputs).all() and np.isfinite(outputs).all()):

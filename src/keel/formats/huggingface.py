@@ -14,6 +14,7 @@ from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
+from keel.formats import model_folder
 from keel.formats.architectures import (
     ARCHITECTURES,
     BODY,
@@ -26,15 +27,7 @@ from keel.formats.architectures import (
     Architecture,
     architecture_of,
 )
-from keel.formats.model_folder import (
-    TARGET,
-    WEIGHTS,
-    finish_interrupted_save,
-    read_tensors,
-    read_weights,
-    save_folder,
-    write_tensors,
-)
+from keel.formats.model_folder import TARGET
 from keel.formats.stored_model import CLASS_SUFFIXES, Format, StoredModel, class_suffix, label_settings
 from keel.formats.upgrades import upgrade_config
 from keel.systems import SYSTEMS
@@ -60,7 +53,9 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     """Read a folder's settings and weights, all or nothing; `pickled` also reads the tensors of a .bin file."""
     config = _read_config(folder)
     architecture = ARCHITECTURES[config.get("model_type", "bert")]
-    stored = {architecture.current_name(name): tensor for name, tensor in read_weights(folder, pickled).items()}
+    stored = {
+        architecture.current_name(name): tensor for name, tensor in model_folder.read_weights(folder, pickled).items()
+    }
     found = {name: tensor for name, tensor in stored.items() if not re.fullmatch(architecture.buffers, name)}
     _drop_tied(architecture, found, folder)
     named = (config.get("architectures") or [architecture.bare])[0]
@@ -88,7 +83,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     wanted = {ours: tensor for ours, tensor in complete.items() if architecture.parts_of([ours]) & parts}
     tensors = _translate(architecture, found, wanted, folder)
     if "keel" in config and (folder / EXTRA).exists():
-        tensors |= read_tensors(folder / EXTRA)
+        tensors |= model_folder.read_tensors(folder / EXTRA)
     readme = folder / "README.md"
     return StoredModel(
         system=system,
@@ -109,7 +104,7 @@ def save(folder: Path, stored: StoredModel, *, overwrite: bool = False, check: b
         if check:
             _compare(stored, read(stage), folder)
 
-    save_folder(folder, fill, overwrite=overwrite)
+    model_folder.save_folder(folder, fill, overwrite=overwrite)
 
 
 def convert(folder: Path, stored: StoredModel, overwrite: bool = False) -> None:
@@ -160,9 +155,9 @@ def _write(folder: Path, stored: StoredModel) -> None:
             extra[ours] = tensor
     if named == architecture.bare:
         theirs = {name.removeprefix(architecture.prefix): tensor for name, tensor in theirs.items()}
-    write_tensors(folder / WEIGHTS, theirs)
+    model_folder.write_tensors(folder / model_folder.WEIGHTS, theirs)
     if extra:
-        write_tensors(folder / EXTRA, extra)
+        model_folder.write_tensors(folder / EXTRA, extra)
     settings = architecture.write_settings(stored.system, stored.vocab_size)
     keel = {**settings.pop("keel"), **stored.config.get("keel", {})}
     config = {"architectures": [named], **settings, **stored.config, "keel": keel}
@@ -199,7 +194,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         fault = "is a file" if folder.exists() else "does not exist"
         raise KeelError(f"{folder} {fault}: give the path of a model folder")
-    finish_interrupted_save(folder)
+    model_folder.finish_interrupted_save(folder)
     if not (path := folder / "config.json").is_file():
         raise KeelError(f"{folder} is no model folder: it has no config.json")
     config = _load_config(folder)

@@ -47,9 +47,8 @@ def check_free(folder: Path, *, overwrite: bool = False) -> None:
         raise UsageError(f"{folder} is a file: name a folder to write to")
     taken = [path.name for path in folder.glob("*") if path.name != "run" and not path.name.startswith(".")]
     if taken and not overwrite:
-        raise UsageError(
-            f"{folder} is not empty (it contains {taken[0]}): choose another folder, or pass --overwrite to replace it"
-        )
+        remedy = "choose another folder, or pass --overwrite to replace it"
+        raise UsageError(f"{folder} is not empty (it contains {taken[0]}): {remedy}")
 
 
 def finish_interrupted_save(folder: Path) -> None:
@@ -119,10 +118,8 @@ def read_weights(folder: Path, pickled: bool) -> dict[str, Tensor]:
     if not pickles:
         raise KeelError(f"{folder} is no model folder: it has no {WEIGHTS}")
     if not pickled:
-        raise KeelError(
-            f"{folder} stores its weights as a pickle ({PICKLE}), which can run any code: make a safe copy with "
-            f"`keel convert {folder} NEW_FOLDER` and use that"
-        )
+        what = f"stores its weights as a pickle ({PICKLE}), which can run any code"
+        raise KeelError(f"{folder} {what}: make a safe copy with `keel convert {folder} NEW_FOLDER` and use that")
     tensors: dict[str, Tensor] = {}
     for path in pickles:
         try:

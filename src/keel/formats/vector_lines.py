@@ -1,9 +1,10 @@
 """Word vector files: detection of the layout by the first bytes, and parsing of lines (a word followed by numbers)."""
 
 import re
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, getincrementaldecoder
 from collections import Counter
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 import numpy as np
@@ -74,13 +75,11 @@ def _trailing_numbers(sample: bytes, start: int) -> list[int]:
 
 def _is_text(sample: bytes) -> bool:
     """Whether these bytes are UTF-8 without control characters; the end may be cut within a character."""
-    if CONTROLS.search(sample):
-        return False
     try:
-        sample.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start > len(sample) - 4 and error.reason == "unexpected end of data"
-    return True
+        getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    return not CONTROLS.search(sample)
 
 
 def parse_line(line: bytes, row: np.ndarray, place: str) -> bytes:
@@ -106,10 +105,7 @@ def parse_line(line: bytes, row: np.ndarray, place: str) -> bytes:
 
 def numbers_at_end(fields: list[bytes]) -> int:
     """How many numbers follow the word of a line."""
-    run = 0
-    while run < len(fields) - 1 and is_number(fields[-1 - run]):
-        run += 1
-    return run
+    return sum(1 for _ in takewhile(is_number, reversed(fields[1:])))
 
 
 def is_number(field: bytes | str) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from keel.events import OnEvent, note
 from keel.training.counter_rng import CounterRng
-from keel.training.device_errors import error_tail, is_compiler_error
+from keel.training.cuda_graphs import error_tail, is_compiler_error
 from keel.training.objective import Objective, Tensors
 from keel.training.plan import StepPlan, Train
 
@@ -67,11 +67,8 @@ class GpuBatches:
         self.compiled: dict[int, Callable[[Tensor], Tensors]] = {}
 
     def get(self, step_plan: StepPlan, parts: Sequence[range], coming: Sequence[Coming] = ()) -> MicroBatches:
-        numbers = (
-            torch.tensor([step_plan.step, step_plan.first_example, step_plan.batch_size])
-            .pin_memory()
-            .to(self.data.device, non_blocking=True)
-        )
+        numbers = torch.tensor([step_plan.step, step_plan.first_example, step_plan.batch_size]).pin_memory()
+        numbers = numbers.to(self.data.device, non_blocking=True)
         if step_plan.phase not in self.compiled:
             self.compiled[step_plan.phase] = self._compile(step_plan.phase, numbers)
         batch = self.compiled[step_plan.phase](numbers)

@@ -59,8 +59,7 @@ class CarriedState:
             found = tensors.get(f"{PREFIX}{number}")
             if found is None or found.shape != value.shape:
                 stored = "none" if found is None else f"one of shape {tuple(found.shape)}"
-                raise KeelError(
-                    f"resuming needs a recurrent state of shape {tuple(value.shape)}, but the checkpoint of step "
-                    f"{step} holds {stored}, of another batch size or network: use --overwrite to start from scratch"
-                )
+                needed = f"resuming needs a recurrent state of shape {tuple(value.shape)}"
+                what = f"the checkpoint of step {step} holds {stored}, of another batch size or network"
+                raise KeelError(f"{needed}, but {what}: use --overwrite to start from scratch")
             value.copy_(found)

@@ -1,4 +1,4 @@
-"""Whole training steps as CUDA graphs: one launch instead of a thousand."""
+"""Whole training steps as CUDA graphs, one launch instead of a thousand; and errors of device and compiler."""
 
 import warnings
 from collections import Counter
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from keel.events import OnEvent, note
-from keel.training.device_errors import OutOfMemoryError, error_tail
 from keel.training.objective import Tensors
 
 WARMUP_STEPS = 2
@@ -21,6 +20,20 @@ Captured = tuple[torch.cuda.CUDAGraph, list[Tensor], LossesAndNorm]
 """A graph, its inputs and its outputs."""
 Update = Callable[..., LossesAndNorm]
 """(batches, counts, seed) to losses and gradient norm: a whole update; without a seed the RNG state is unchanged."""
+
+
+class OutOfMemoryError(Exception):
+    """The micro-batch does not fit into GPU memory."""
+
+
+def is_compiler_error(error: Exception) -> bool:
+    """Whether torch.compile failed."""
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+
+
+def error_tail(error: Exception) -> str:
+    """The end of a library's error message, where the reason is."""
+    return " ".join(str(error).split())[-300:]
 
 
 class StepGraphs:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -79,10 +80,10 @@ class World:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def micro_batch(self, examples: range, parts: int = 1, number: int = 0) -> range:
-        """Examples of the `number`-th of `parts` micro-batches of this process."""
-        part, total = self.rank * parts + number, self.size * parts
-        return examples[len(examples) * part // total : len(examples) * (part + 1) // total]
+    def micro_batches(self, batch_size: int, count: int) -> list[range]:
+        """Examples of each of the `count` micro-batches of this process; some are empty if the batch is small."""
+        numbers = range(self.rank * count, (self.rank + 1) * count + 1)
+        return [range(*bounds) for bounds in pairwise(batch_size * n // (self.size * count) for n in numbers)]
 
     @contextmanager
     def first(self) -> Iterator[None]:

@@ -192,15 +192,13 @@ class Plan:
 
     def averages_step(self, step: int) -> bool:
         """Whether the weights after this step enter the average: 100 evenly spaced steps, or all if fewer."""
-        return (
-            step >= self.average_from and (self.steps - 1 - step) % max(1, (self.steps - self.average_from) // 100) == 0
-        )
+        every = max(1, (self.steps - self.average_from) // 100)
+        return step >= self.average_from and (self.steps - 1 - step) % every == 0
 
     def steps_for(self, examples: float) -> int:
         """Number of steps that process this many examples (of the first phase's length) with this plan's shares."""
-        total = sum(
-            (each.stop - each.begin) * each.batch_size / self.phases[each.phase].batch_share for each in self.segments
-        )
+        shares = [phase.batch_share for phase in self.phases]
+        total = sum((each.stop - each.begin) * each.batch_size / shares[each.phase] for each in self.segments)
         return max(1, math.ceil(examples * self.steps / total))
 
     def seconds_from(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:

@@ -19,13 +19,17 @@ from keel.events import OnEvent, counted, note
 from keel.training.batch_loading import add_to_sums, batch_source
 from keel.training.carried_state import CarriedState
 from keel.training.counter_rng import derive_seed
-from keel.training.cuda_graphs import LossesAndNorm, StepGraphs
-from keel.training.device_errors import OutOfMemoryError, error_tail, is_compiler_error
+from keel.training.cuda_graphs import LossesAndNorm, OutOfMemoryError, StepGraphs, error_tail, is_compiler_error
 from keel.training.distributed import World, copy_to_cpu, defer_gradient_sync, gather_tensor, is_sharded
 from keel.training.objective import CustomUpdate, Objective, Tensors, parts_of
 from keel.training.optimizers import make_optimizer, set_lr
 from keel.training.parameter_groups import ParameterGroups
 from keel.training.plan import Precision, StepPlan, Train
+
+States = Sequence[Tensors | None]
+"""Recurrent state of each micro-batch."""
+Counts = Mapping[str, Tensor]
+"""Number of predictions of each loss, over all processes."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +131,7 @@ class Stepper:
         losses, norm = run(batches, counts, seed)
         return StepResult(losses, counts, norm)
 
-    def _update(
-        self,
-        states: Sequence[Tensors | None],
-        batches: Sequence[Tensors],
-        counts: Mapping[str, Tensor],
-        seed: int | None,
-    ) -> LossesAndNorm:
+    def _update(self, states: States, batches: Sequence[Tensors], counts: Counts, seed: int | None) -> LossesAndNorm:
         self.optimizer.zero_grad(set_to_none=True)  # of a failed attempt
         if seed is not None:
             torch.manual_seed(seed)  # for dropout
@@ -158,13 +156,11 @@ class Stepper:
         return batches, dict(zip(names, totals, strict=True))
 
     def _parts(self, step_plan: StepPlan) -> list[range]:
-        parts = [
-            self.world.micro_batch(range(step_plan.batch_size), self.parts, number) for number in range(self.parts)
-        ]
+        parts = self.world.micro_batches(step_plan.batch_size, self.parts)
         return [part for part in parts if part] if self.world.size == 1 else parts
 
     def _gradients(
-        self, batches: Sequence[Tensors], states: Sequence[Tensors | None], counts: Mapping[str, Tensor]
+        self, batches: Sequence[Tensors], states: States, counts: Counts
     ) -> tuple[dict[str, Tensor], list[Tensors | None]]:
         """Backward pass of the mean losses; returns this process's share of each mean, and the new states."""
         shares: dict[str, Tensor] = {}
@@ -186,9 +182,8 @@ class CustomUpdateStepper:
 
     def __init__(self, objective: CustomUpdate, data: Any, train: Train, world: World, on_event: OnEvent):
         if world.size > 1 or world.device.type != "cpu":
-            raise UsageError(
-                "this system trains on the CPU in one process: use --device cpu and --threads, no torchrun"
-            )
+            remedy = "use --device cpu and --threads, no torchrun"
+            raise UsageError(f"this system trains on the CPU in one process: {remedy}")
         if train.optimizer != "own":
             raise UsageError("this system has its own updates and no optimizer: leave out --train.optimizer")
         plain = Train(steps=1)
@@ -223,9 +218,7 @@ class CustomUpdateStepper:
     def _update(self, objective: CustomUpdate, step_plan: StepPlan) -> StepResult:
         rng = step_plan.rng(self.train.seed)
         sums, counts = objective.update(self.data, rng, range(step_plan.batch_size), step_plan.lr, self.threads)
-        means = {
-            name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
-        }
+        means = {name: torch.tensor(sums[name] / max(1.0, counts[name]), dtype=torch.float64) for name in sums}
         return StepResult(means, {name: torch.tensor(float(count)) for name, count in counts.items()}, None)
 
 

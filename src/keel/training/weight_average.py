@@ -48,9 +48,8 @@ class WeightAverage:
         """Restore from a checkpoint's tensors, on the devices of the weights; other names are ignored."""
         if COUNT in tensors:
             self.count = int(tensors[COUNT])
-            self.means = {
-                name: shard_like(tensors[PREFIX + name], weight) for name, weight in _trained(objective).items()
-            }
+            trained = _trained(objective)
+            self.means = {name: shard_like(tensors[PREFIX + name], weight) for name, weight in trained.items()}
 
 
 def _trained(objective: Objective) -> dict[str, Tensor]:
