@@ -116,7 +116,7 @@ class World:
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
             fully_shard(parts_of(block), mesh=mesh)
-            for method in ("fused", "remember"):  # also called instead of forward: must gather the weights too
+            for method in ("fused", "project_memory"):  # also called instead of forward: must gather the weights too
                 if hasattr(block, method):
                     register_fsdp_forward_method(block, method)
         fully_shard(objective, mesh=mesh)  # in place
