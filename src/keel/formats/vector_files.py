@@ -88,8 +88,7 @@ class _Table:
 
     def __init__(self, path: Path, width: int):
         self.path = path
-        self.words: list[str] = []
-        self.seen: set[str] = set()
+        self.words: dict[str, None] = {}
         self.matrix = np.empty((0, width), np.float32)
         self.duplicates = self.replaced = 0
 
@@ -103,8 +102,8 @@ class _Table:
             raise KeelError(f"{place(bad)}: {what}: remove that word, or train again")
         if "" in names:
             raise KeelError(f"{place(names.index(''))}: the word is empty: remove it, or download the file again")
-        if len(set(names)) < len(names) or not self.seen.isdisjoint(names):
-            kept = {name: number for number, name in reversed([*enumerate(names)]) if name not in self.seen}
+        if len(set(names)) < len(names) or not self.words.keys().isdisjoint(names):
+            kept = {name: number for number, name in reversed([*enumerate(names)]) if name not in self.words}
             numbers = sorted(kept.values())
             self.duplicates += len(names) - len(numbers)
             names, rows = [names[number] for number in numbers], rows[numbers]
@@ -112,12 +111,11 @@ class _Table:
         if end > len(self.matrix):
             self._resize(end + end // 8)
         self.matrix[start:end] = rows
-        self.words += names
-        self.seen.update(names)
+        self.words |= dict.fromkeys(names)
 
     def finish(self) -> Vectors:
         self._resize(len(self.words))
-        return Vectors(self.words, self.matrix)
+        return Vectors([*self.words], self.matrix)
 
     def _resize(self, length: int) -> None:
         # In place, so that there are never two matrices in memory; there are no views of it.
