@@ -6,7 +6,6 @@ input matrix (a row per word, then per n-gram bucket) and output matrix.
 
 import io
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -124,9 +123,6 @@ class _Reader:
     def numbers(self, form: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
 
-    def number(self, form: str) -> int:
-        return self.numbers(form)[0]
-
     def word(self) -> bytes:
         start = self.at
         while (end := self.rest.find(b"\0", start)) < 0:
@@ -144,12 +140,9 @@ class _Reader:
             raise self.truncated()
         found = np.empty(count, kind)
         view = found.view(np.uint8).data
-        done = min(size, len(self.rest) - self.at)
-        view[:done] = self.take(done)
+        done = 0
         while done < size:
-            block = self.file.read(min(BLOCK, size - done))
-            if not block:
-                raise self.truncated()
+            block = self.take(min(size - done, len(self.rest) - self.at or BLOCK))
             view[done : done + len(block)] = block
             done += len(block)
         return found
@@ -185,13 +178,13 @@ def _contents(reader: _Reader) -> Contents:
         if not np.array_equal(np.sort(rows), np.arange(pruned)) or (pruned and not buckets.min() >= 0):
             raise reader.damaged("its pruned n-grams have no rows")
         kept_buckets[rows] = buckets
-    quantised = bool(reader.number("b"))
+    (quantised,) = reader.numbers("?")
     if pruned >= 0 and not quantised:
         what = "is pruned but not quantised, which fastText no longer supports"
         raise KeelError(f"{path} {what}: download a newer model")
     inputs = _matrix(reader, quantised, words + (settings.buckets if pruned < 0 else pruned), settings.width)
-    quantised = bool(reader.number("b")) and quantised
-    outputs = _matrix(reader, quantised, labels if settings.model == SUPERVISED else words, settings.width)
+    rows = labels if settings.model == SUPERVISED else words
+    outputs = _matrix(reader, reader.numbers("?")[0] and quantised, rows, settings.width)
     if reader.at < len(reader.rest) or reader.file.read(1):
         raise reader.damaged("data follows the model")
     if not (np.isfinite(inputs).all() and np.isfinite(outputs).all()):
@@ -222,45 +215,32 @@ def _names(raw: list[bytes]) -> list[str]:
 
 def _matrix(reader: _Reader, quantised: bool, rows: int, width: int) -> np.ndarray:
     """A matrix [rows, width]; a quantised one is decoded."""
-    if not quantised:
-        _check_shape(reader, reader.numbers("2q"), rows, width)
-        return reader.array("<f4", rows * width).reshape(rows, width)
-    with_norms, *shape, size = reader.numbers("?2qi")
-    _check_shape(reader, shape, rows, width)
-    if rows and (size % rows or not 0 < size // rows <= width):
-        raise reader.damaged(f"{size} codes do not fit {rows} rows")
-    codes = reader.array("u1", size).reshape(rows, -1)
-    found = _codebook(reader, width, codes.shape[1])(codes)
-    if with_norms:
-        norms = reader.array("u1", rows).reshape(rows, 1)
-        found *= _codebook(reader, 1, 1)(norms)
-    return found
-
-
-def _check_shape(reader: _Reader, shape: tuple[int, ...] | list[int], rows: int, width: int) -> None:
-    if tuple(shape) != (rows, width):
+    with_norms, *shape, size = reader.numbers("?2qi") if quantised else (False, *reader.numbers("2q"), 0)
+    if shape != [rows, width]:
         found = " x ".join(map(str, shape))
         raise reader.damaged(f"a matrix is {found}, but its dictionary needs {rows} x {width}")
+    if not quantised:
+        return reader.array("<f4", rows * width).reshape(rows, width)
+    if rows and (size % rows or not 0 < size // rows <= width):
+        raise reader.damaged(f"{size} codes do not fit {rows} rows")
+    vectors = _decode(reader, reader.array("u1", size).reshape(rows, -1), width)
+    if with_norms:
+        vectors *= _decode(reader, reader.array("u1", rows).reshape(rows, 1), 1)
+    return vectors
 
 
-def _codebook(reader: _Reader, width: int, parts: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The decoder of product quantisation: codes [rows, parts] to vectors, part n by codebook n."""
-    stored_width, found_parts, part_width, last_width = reader.numbers("4i")
-    if (
-        (stored_width, found_parts) != (width, parts)
-        or part_width < 1
-        or (parts - 1) * part_width + last_width != width
-    ):
+def _decode(reader: _Reader, codes: np.ndarray, width: int) -> np.ndarray:
+    """Vectors [rows, width] of product-quantised codes [rows, parts], whose codebooks follow: part n by codebook n."""
+    parts = codes.shape[1]
+    stored_width, stored_parts, part_width, last_width = reader.numbers("4i")
+    total = (parts - 1) * part_width + last_width
+    if (stored_width, stored_parts, total) != (width, parts, width) or part_width < 1:
         raise reader.damaged("its codebook does not fit its codes")
     centroids = reader.array("<f4", width * CENTROIDS)
-
-    def decode(codes: np.ndarray) -> np.ndarray:
-        vectors = np.empty((len(codes), width), np.float32)
-        for part in range(parts):
-            here = part_width if part < parts - 1 else last_width
-            start = part * part_width
-            book = centroids[start * CENTROIDS : (start + here) * CENTROIDS].reshape(CENTROIDS, here)
-            vectors[:, start : start + here] = book[codes[:, part]]
-        return vectors
-
-    return decode
+    vectors = np.empty((len(codes), width), np.float32)
+    for part in range(parts):
+        here = part_width if part < parts - 1 else last_width
+        start = part * part_width
+        book = centroids[start * CENTROIDS : (start + here) * CENTROIDS].reshape(CENTROIDS, here)
+        vectors[:, start : start + here] = book[codes[:, part]]
+    return vectors

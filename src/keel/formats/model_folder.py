@@ -31,24 +31,22 @@ MODEL_FILES = {
 
 
 def save_folder(folder: Path, write: Callable[[Path], None], *, overwrite: bool = False) -> None:
-    """Let `write` fill `folder` atomically: after a crash it has the old contents or the new ones; `run/` stays."""
-    check_free(folder, overwrite=overwrite)
+    """Let `write` fill `folder` atomically: after a crash it has the old contents or the new ones; `run/` stays.
+
+    A folder that contains anything but a run is refused, unless it may be overwritten.
+    """
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file: name a folder to write to")
+    taken = [path.name for path in folder.glob("*") if path.name != "run" and not path.name.startswith(".")]
+    if taken and not overwrite:
+        remedy = "choose another folder, or pass --overwrite to replace it"
+        raise UsageError(f"{folder} is not empty (it contains {taken[0]}): {remedy}")
     if not folder.exists():
         write_folder(folder, write)
         return
     finish_interrupted_save(folder)
     write_folder(folder / STAGED, write)
     finish_interrupted_save(folder)
-
-
-def check_free(folder: Path, *, overwrite: bool = False) -> None:
-    """Refuse a folder that contains anything but a run, unless it may be overwritten."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: name a folder to write to")
-    taken = [path.name for path in folder.glob("*") if path.name != "run" and not path.name.startswith(".")]
-    if taken and not overwrite:
-        remedy = "choose another folder, or pass --overwrite to replace it"
-        raise UsageError(f"{folder} is not empty (it contains {taken[0]}): {remedy}")
 
 
 def finish_interrupted_save(folder: Path) -> None:
@@ -77,7 +75,8 @@ def finish_interrupted_save(folder: Path) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file with a checksum of each tensor in its header."""
     # The library's own writer has no fixed order of metadata; equal models should be equal files.
-    values = {name: _stored(tensors[name].detach()).cpu().contiguous() for name in sorted(tensors)}
+    stored = {name: tensor if tensor.dtype in DTYPES else tensor.float() for name, tensor in sorted(tensors.items())}
+    values = {name: tensor.detach().cpu().contiguous() for name, tensor in stored.items()}
     sums = {name: _checksum(tensor) for name, tensor in values.items()}
     header: dict[str, Any] = {"__metadata__": {"format": "pt", "crc32": json.dumps(sums)}}
     end = 0
@@ -90,10 +89,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in values.values():
             file.write(_bytes(tensor))
-
-
-def _stored(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in DTYPES else tensor.float()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -57,16 +57,13 @@ class World:
     def join(cls, device: str) -> Iterator["World"]:
         """Join the process group that `torchrun` started, or be a group of one."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
+        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        place = pick_device(f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu and size > 1 else device)
+        if place.type == "cuda" and place.index is not None:
+            torch.cuda.set_device(place)  # kernels and graphs work on the current one
         if size == 1:
-            place = pick_device(device)
-            if place.type == "cuda" and place.index is not None:
-                torch.cuda.set_device(place)  # kernels and graphs work on the current one
             yield cls(0, 1, place)
             return
-        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-        place = pick_device(f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else device)
-        if on_gpu:
-            torch.cuda.set_device(place)
         if not dist.is_initialized():
             # The others may wait long while rank 0 trains a tokenizer and encodes the corpus.
             dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(days=1))
