@@ -103,7 +103,7 @@ def compare(program: str, path: Path, texts: Path) -> None:
     assert isinstance(task, TextClassification)
     assert isinstance(system, FastText)
     data = task.encode_examples(
-        Examples([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False
+        Examples.of([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False
     )
     probabilities = task.predict(data).estimates
     scores = torch.empty(len(lines), len(task.labels.names))

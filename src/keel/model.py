@@ -237,7 +237,7 @@ class Model:
         one = self.task.is_single_input(texts)
         inputs = texts if isinstance(texts, Iterable) and not one else [texts]
         items = [self.task.make_example(item, number) for number, item in enumerate(inputs)]
-        found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
+        found = list(self.task.predict(Examples.of(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
 
 

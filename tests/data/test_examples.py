@@ -61,8 +61,8 @@ def test_a_tenth_is_held_out_in_proportion() -> None:
     assert Counter(example.label for example in tested) == {"a": 60, "b": 30, "c": 10}
     assert {example.text for example in learned} | {example.text for example in tested} == {e.text for e in examples}
     assert len(learned) + len(tested) == 1000
-    assert split_validation(examples, 0.1, seed=3)[1].items == tested.items
-    assert split_validation(examples, 0.1, seed=4)[1].items != tested.items
+    assert split_validation(examples, 0.1, seed=3)[1] == tested
+    assert split_validation(examples, 0.1, seed=4)[1] != tested
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -110,7 +110,7 @@ def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> 
     numbers = np.array([names.index(tag) for tags in guess for tag in tags], int)
     labels = Labels(kind=TagLabels(), names=tuple(names))
     predictions = TagPredictions(labels, np.ones(len(numbers)), numbers, [(" ".join(each), each) for each in words])
-    return Examples(items=examples, kind=TagLabels(), source="made up", names=tuple(names)), predictions
+    return Examples.of(examples, TagLabels(), "made up", tuple(names)), predictions
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

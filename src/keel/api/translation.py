@@ -190,4 +190,4 @@ def _traced(
 
 def _examples(task: SequenceToSequence, texts: list[str]) -> Examples:
     items = [task.make_example(text, number) for number, text in enumerate(texts) if text.strip()]
-    return Examples(items, None, "the texts")
+    return Examples.of(items, None, "the texts")

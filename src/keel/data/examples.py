@@ -4,44 +4,39 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from keel.config import Validated
-from keel.data.label_kinds import LabelKind, Value, label_names
-from keel.data.label_parsing import infer_label_kind, parse_labels
-from keel.data.tables import Locations, Table, choose_columns, load_table
+from keel.data.label_kinds import (
+    LABEL_KINDS,
+    LabelKind,
+    MultiLabel,
+    Regression,
+    SingleLabel,
+    Value,
+    label_names,
+    parse_number,
+)
+from keel.data.tables import (
+    DEFAULT_COLUMNS,
+    Columns,
+    LazySequence,
+    Locations,
+    Table,
+    choose_columns,
+    describe_columns,
+    load_table,
+)
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
 from keel.training.counter_rng import derive_seed
 
-
-@dataclass(frozen=True, kw_only=True)
-class Columns(Validated):
-    """Columns and format of a labelled dataset; an empty name is inferred from header or shape, and reported."""
-
-    text_column: str = ""
-    """Column of the text."""
-    second_column: str = ""
-    """Column of the second text of a pair."""
-    label_column: str = ""
-    """Column of the label."""
-    labels: Literal["auto", "single", "multi", "regression"] = "auto"
-    """Label kind: one class (single-label), any number of classes (multi-label) or a number (regression)."""
-    format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
-    """Format of tagged words: one word per line, CoNLL-U, word/tag, words separated by whitespace, or untagged text."""
-    scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
-    """Tagging scheme to train with; auto keeps the file's, but converts BIO1 (IOB1) to BIO."""
-    encoding: str = "auto"
-    """Character encoding of the file; auto tries UTF-8, then GB18030."""
-
-
-DEFAULT_COLUMNS = Columns()
+SCORES = ("score", "similarity")
+"""Columns whose decimals are numbers, not class names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,61 +64,6 @@ class Example:
         return self.choices[self.label] if self.choices and isinstance(self.label, int) else self.label
 
 
-@dataclass(frozen=True)
-class ExampleColumns(Sequence[Example]):
-    """Examples stored as columns; an `Example` is made on access, since a million objects would be slow."""
-
-    texts: list[str]
-    seconds: list[str] | None
-    values: list[Any] | None
-    """The labels."""
-    locations: Sequence[str]
-    words: list[tuple[str, ...]] | None = None
-    choices: list[tuple[str, ...]] | None = None
-
-    @classmethod
-    def from_examples(cls, items: Sequence[Example]) -> "ExampleColumns":
-        if isinstance(items, ExampleColumns):
-            return items
-        pairs, labelled = any(item.second is not None for item in items), any(item.label is not None for item in items)
-        return cls(
-            [item.text for item in items],
-            [item.second or "" for item in items] if pairs else None,
-            [item.label for item in items] if labelled else None,
-            [item.location for item in items],
-            [item.words for item in items] if any(item.words for item in items) else None,
-            [item.choices for item in items] if any(item.choices for item in items) else None,
-        )
-
-    def take(self, indices: Sequence[int]) -> "ExampleColumns":
-        """Examples at these indices, in this order."""
-        locations = self.locations
-        return ExampleColumns(
-            [self.texts[index] for index in indices],
-            None if self.seconds is None else [self.seconds[index] for index in indices],
-            None if self.values is None else [self.values[index] for index in indices],
-            locations.take(indices) if isinstance(locations, Locations) else [locations[index] for index in indices],
-            None if self.words is None else [self.words[index] for index in indices],
-            None if self.choices is None else [self.choices[index] for index in indices],
-        )
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> "ExampleColumns": ...
-    def __getitem__(self, index: int | slice) -> "Example | ExampleColumns":
-        if isinstance(index, slice):
-            return self.take(range(len(self))[index])
-        second = None if self.seconds is None else self.seconds[index]
-        label = None if self.values is None else self.values[index]
-        words = () if self.words is None else self.words[index]
-        choices = () if self.choices is None else self.choices[index]
-        return Example(self.texts[index], second, label, self.locations[index], words, choices)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Labels:
     """Label schema of a task: the label kind and, where labels are classes, their names in order."""
@@ -145,11 +85,22 @@ class Labels:
         return self.kind.encode_targets(examples, self.names)
 
 
-@dataclass(frozen=True)
-class Examples(Sequence[Example]):
-    """Examples from one source, with labels of one kind."""
+@dataclass(frozen=True, kw_only=True)
+class Examples(LazySequence[Example]):
+    """Examples from one source, stored as columns: a million objects would be slow."""
 
-    items: Sequence[Example]
+    texts: list[str]
+    """The texts; of pairs the first ones."""
+    seconds: list[str] | None = None
+    """The second texts of pairs."""
+    values: list[Any]
+    """The labels; None for an unlabelled example."""
+    locations: Sequence[str]
+    """Where each example was read."""
+    words: list[tuple[str, ...]] = field(default_factory=list)
+    """The words of each text, if texts are pre-tokenized."""
+    choices: list[tuple[str, ...]] = field(default_factory=list)
+    """The choices of each example, if it has any."""
     kind: LabelKind | None
     """None for unlabelled examples."""
     source: str
@@ -157,11 +108,57 @@ class Examples(Sequence[Example]):
     names: tuple[str, ...] = ()
     """All classes of the source, also in a subset."""
 
+    @classmethod
+    def of(
+        cls, items: Sequence[Example], kind: LabelKind | None, source: str, names: tuple[str, ...] = ()
+    ) -> "Examples":
+        """Examples from a list of them."""
+        return cls(
+            texts=[item.text for item in items],
+            seconds=[item.second or "" for item in items] if any(item.second is not None for item in items) else None,
+            values=[item.label for item in items],
+            locations=[item.location for item in items],
+            words=[item.words for item in items] if any(item.words for item in items) else [],
+            choices=[item.choices for item in items] if any(item.choices for item in items) else [],
+            kind=kind,
+            source=source,
+            names=names,
+        )
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def item(self, index: int) -> Example:
+        return Example(
+            self.texts[index],
+            None if self.seconds is None else self.seconds[index],
+            self.values[index],
+            self.locations[index],
+            self.words[index] if self.words else (),
+            self.choices[index] if self.choices else (),
+        )
+
+    def take(self, indices: Iterable[int]) -> "Examples":
+        chosen = list(indices)
+
+        def part(column: list[Any]) -> list[Any]:
+            return [column[index] for index in chosen] if column else []
+
+        return replace(
+            self,
+            texts=part(self.texts),
+            seconds=None if self.seconds is None else part(self.seconds),
+            values=part(self.values),
+            locations=self.locations.take(chosen) if isinstance(self.locations, Locations) else part([*self.locations]),
+            words=part(self.words),
+            choices=part(self.choices),
+        )
+
     @property
     def labels(self) -> Labels:
         """Label schema of these examples; fewer than two classes are refused."""
         if self.kind is None:
-            if self.items and self.items[0].words:
+            if self.words and self.words[0]:
                 raise KeelError(f"{self.source} has words without tags: put the tag of each word in a column after it")
             columns = f" (its columns are {', '.join(map(repr, self.columns))})" if self.columns else ""
             raise KeelError(f"{self.source} has no labels{columns}: name their column with --label-column")
@@ -169,39 +166,6 @@ class Examples(Sequence[Example]):
             found = f"only one class, {self.names[0]!r}" if self.names else "no class"
             raise KeelError(f"{self.source} has {found}: give examples of two or more")
         return Labels(kind=self.kind, names=self.names)
-
-    @cached_property
-    def _listed(self) -> ExampleColumns:
-        return ExampleColumns.from_examples(self.items)
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts; of pairs the first ones."""
-        return self._listed.texts
-
-    @property
-    def seconds(self) -> list[str] | None:
-        """The second texts of pairs."""
-        return self._listed.seconds
-
-    @property
-    def values(self) -> list[Any]:
-        """The labels."""
-        return [None] * len(self) if self._listed.values is None else self._listed.values
-
-    @property
-    def locations(self) -> Sequence[str]:
-        """Where each example was read."""
-        return self._listed.locations
-
-    @property
-    def choices(self) -> list[tuple[str, ...]]:
-        """The choices of each example; empty tuples without any."""
-        return self._listed.choices or [()] * len(self)
-
-    def location_of(self, value: Any) -> str:
-        """Where the first example with this label was read."""
-        return self.locations[self.values.index(value)]
 
     @property
     def label_counts(self) -> tuple[int, ...]:
@@ -216,31 +180,18 @@ class Examples(Sequence[Example]):
         """The class names in a label of these examples."""
         return label_names(value) if self.kind is None else self.kind.names_in(value)
 
-    def take(self, indices: Iterable[int]) -> "Examples":
-        """Examples at these indices, in this order."""
-        return replace(self, items=self._listed.take(list(indices)))
+    def location_of(self, value: Any) -> str:
+        """Where the first example with this label was read."""
+        return self.locations[self.values.index(value)]
 
     def fingerprint(self) -> str:
         """Hash of all texts and labels."""
-        annotations = (self.values, self._listed.words, *([self._listed.choices] if self._listed.choices else []))
+        annotations = (self.values, self.words or None, *([self.choices] if self.choices else []))
         digest = hashlib.blake2b(repr(annotations).encode("utf-8", "surrogatepass"))
         for column in (self.texts, self.seconds or []):
             digest.update(np.fromiter(map(len, column), np.int64, len(column)).tobytes())
             digest.update("".join(column).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()[:32]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Example]:
-        return iter(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Examples": ...
-    def __getitem__(self, index: int | slice) -> "Example | Examples":
-        return self.take(range(len(self))[index]) if isinstance(index, slice) else self.items[index]
 
 
 def read_examples(
@@ -252,25 +203,79 @@ def read_examples(
     """
     if isinstance(source, Examples):
         return source
-    text, second, label = columns.text_column, columns.second_column, columns.label_column
-    named = [name for name in (text, second, label) if name]
-    table = load_table(source, pair=pair, named=named, encoding=columns.encoding, on_event=on_event)
+    table = load_table(source, columns, on_event, pair=pair)
     if not len(table):
         raise KeelError(f"{table.source} has no examples: give one text per line or item")
-    roles = choose_columns(table, pair=pair, text=text, second=second, label=label)
+    text, second, label = choose_columns(table, columns, pair=pair)
     if isinstance(source, str | Path):
-        note(on_event, roles.describe(table))
-    raw = [None] * len(table) if roles.label is None else table.cells[roles.label]
-    kind = infer_label_kind(table, roles.label, raw, columns.labels, on_event)
-    items = ExampleColumns(
-        _texts(table, roles.text),
-        None if roles.second is None else _texts(table, roles.second),
-        None if kind is None else parse_labels(raw, kind, table.locations),
-        table.locations,
+        note(on_event, describe_columns(table, text, second, label))
+    kind = None if label is None else _infer_label_kind(table, label, columns.labels, on_event)
+    labelled = label is not None and kind is not None
+    values = _parse_labels(table.cells[label], kind, table.locations) if labelled else [None] * len(table)
+    return Examples(
+        texts=table.texts(text, "text"),
+        seconds=None if second is None else table.texts(second, "second"),
+        values=values,
+        locations=table.locations,
+        kind=kind,
+        source=table.source,
+        columns=tuple(table.columns) if table.header else (),
+        names=tuple(sorted({name for value in set(values) for name in label_names(value)})),
     )
-    names = {name for value in set(items.values or []) for name in label_names(value)}
-    header = tuple(table.columns) if table.header else ()
-    return Examples(items, kind, table.source, header, tuple(sorted(names)))
+
+
+def _infer_label_kind(table: Table, column: int, requested: str, on_event: OnEvent) -> LabelKind | None:
+    """The kind of the labels in a column, None if it is empty.
+
+    Numbers are class names, such as stars, unless they have decimals and look like scores.
+    """
+    raw = table.cells[column]
+    missing = [value is None or value == "" or (isinstance(value, float) and value != value) for value in raw]
+    if all(missing):
+        return None
+    if any(missing):
+        location = table.locations[missing.index(True)]
+        raise KeelError(f"{location}: the label is empty, though other rows have one: fill it in or drop the row")
+    if requested in LABEL_KINDS:
+        return LABEL_KINDS[requested]
+    if table.kind is not None:
+        return table.kind
+    if any(isinstance(value, list | tuple | set) for value in raw):
+        return MultiLabel()
+    counts = Counter(map(str, raw))
+    numbers = {text: parse_number(text) for text in counts}
+    decimals = sum(count for text, count in counts.items() if numbers[text] is not None and "." in text)
+    # Decimals that hardly ever repeat are measurements; a few that repeat are names, such as versions or stars.
+    measured = len(counts) > max(20, len(raw) // 2) and 2 * decimals > len(raw)
+    if None in numbers.values() and measured:
+        odd = next(index for index, value in enumerate(raw) if numbers[str(value)] is None)
+        what = f"the label {raw[odd]!r} is not a number, though most labels are"
+        raise KeelError(f"{table.locations[odd]}: {what}: correct it, or use --labels single")
+    if None in numbers.values() or not decimals:
+        return SingleLabel()
+    scores = measured or table.columns[column].lower() in SCORES or not isinstance(raw[0], str)
+    if scores and any(number % 1 for number in numbers.values() if number):
+        note(on_event, f"{table.source}: labels are numbers (regression); --labels single makes each of them a class")
+        return Regression()
+    classes = sorted(counts)
+    shown = ", ".join(classes[:4]) + (", ..." if len(classes) > 4 else "")
+    what = f"labels look like numbers and are read as {len(classes)} classes ({shown})"
+    note(on_event, f"{table.source}: {what}; --labels regression reads them as numbers")
+    return SingleLabel()
+
+
+def _parse_labels(raw: list[Any], kind: LabelKind, locations: Sequence[str]) -> list[Any]:
+    """The values of a label column as labels of one kind."""
+    parsed: dict[Any, Value] = {}
+    labels: list[Value] = []
+    for index, value in enumerate(raw):
+        if isinstance(value, str | tuple):  # most of them repeat
+            if value not in parsed:
+                parsed[value] = kind.parse(value, locations[index])
+            labels.append(parsed[value])
+        else:
+            labels.append(kind.parse(value, locations[index]))
+    return labels
 
 
 def split_validation(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
@@ -326,13 +331,3 @@ def _grouped_by_label(examples: Examples, seed: int) -> np.ndarray:
     groups = {value: ranks[key] for value, key in keys.items()}
     group = np.fromiter(map(groups.__getitem__, examples.values), np.int64, len(examples))
     return order[np.argsort(group[order], kind="stable")]
-
-
-def _texts(table: Table, column: int) -> list[str]:
-    texts = table.cells[column]
-    if set(map(type, texts)) != {str}:
-        for value, location in zip(texts, table.locations, strict=True):
-            if not isinstance(value, str):
-                remedy = "correct or drop it, or choose another --text-column"
-                raise KeelError(f"{location}: the text is {value!r}, not a string: {remedy}")
-    return texts

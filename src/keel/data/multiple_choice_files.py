@@ -3,15 +3,14 @@
 import json
 import re
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
-from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, ExampleColumns, Examples
+from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel
-from keel.data.tables import refuse_two_files, spool_stdin
+from keel.data.tables import DEFAULT_COLUMNS, Columns, named_file, refuse_two_files
 from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
@@ -27,42 +26,30 @@ SPLITS = {"train", "dev", "valid", "val", "test"}
 EXPECTED = '{"context": ..., "choices": [...], "label": 0}'
 
 
-class _Record(NamedTuple):
-    """One text with its choices, as in a file."""
-
-    text: str
-    choices: Any
-    label: Any
-    location: str
-    names: Sequence[str] = ()
-    """The file's own names of the choices."""
-
-
 def read_choices(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
     """Read a file, `-`, a folder or tar of RACE, a DataFrame, or a list of dicts or ((text, choices), label)."""
     if isinstance(source, Examples):
         return source
     refuse_two_files(source)
-    name = "standard input" if source == "-" else str(source) if isinstance(source, str | Path) else "the list"
-    found = [_example(record) for record in _records(source, columns, on_event)]
+    if isinstance(source, str | Path):
+        with named_file(source) as (path, name):
+            found = list(_from_path(path, name, columns, on_event))
+    else:
+        name, found = "the list", list(_from_items(source, columns))
     if not found:
         raise KeelError(f"{name} has no examples: give one per line, such as {EXPECTED}")
     labelled = [example.label is not None for example in found]
     if any(labelled) and not all(labelled):
-        location = found[labelled.index(False)].location
-        raise KeelError(
-            f"{location}: the label is empty, though other examples have one: fill it in or drop the example"
-        )
-    return Examples(ExampleColumns.from_examples(found), ChoiceLabel() if all(labelled) else None, name)
+        what = "the label is empty, though other examples have one"
+        raise KeelError(f"{found[labelled.index(False)].location}: {what}: fill it in or drop the example")
+    return Examples.of(found, ChoiceLabel() if all(labelled) else None, name)
 
 
 def make_choice_example(text: str, choices: Any, label: Any, location: str, names: Sequence[str] = ()) -> Example:
-    """A text with two or more choices, none of them empty, and the index of the right one, if it is labelled."""
-    return _example(_Record(text, choices, label, location, names))
+    """A text with two or more choices, none of them empty, and the index of the right one, if it is labelled.
 
-
-def _example(record: _Record) -> Example:
-    text, choices, label, location, names = record
+    `names` are the file's own names of the choices.
+    """
     if not isinstance(choices, list | tuple) or not choices:
         raise KeelError(f"{location}: no choices: give two or more, as in {EXPECTED}")
     if len(choices) == 1:
@@ -96,49 +83,42 @@ def _choice_index(label: Any, choices: Sequence[str], names: Sequence[str], loca
     return number
 
 
-def _records(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Record]:
-    if isinstance(source, str) and source == "-":
-        with tempfile.TemporaryDirectory() as folder:
-            yield from _from_file(spool_stdin(Path(folder)), "standard input", columns, on_event)
-    elif isinstance(source, str | Path):
-        path = Path(source)
-        archive = next((part for part in (path, *path.parents) if part.is_file()), None)
-        if path.is_dir() or (archive and ".tar" in archive.suffixes) or (archive and archive.suffix == ".tgz"):
-            yield from _from_folder(path, archive)
-        else:
-            yield from _from_file(path, str(source), columns, on_event)
-    elif hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
-        cells = [list(source[column]) for column in source.columns]
+def _from_items(source: Any, columns: Columns) -> Iterator[Example]:
+    """The examples of a list or a DataFrame."""
+    if hasattr(source, "columns"):  # of pandas, polars, ...
+        names, cells = list(map(str, source.columns)), [list(source[column]) for column in source.columns]
         for number, row in enumerate(zip(*cells, strict=True)):
-            yield from _from_record(dict(zip(map(str, source.columns), row, strict=True)), f"row {number}", columns)
-    else:
-        for number, item in enumerate(source):
-            location = f"item {number} of the list"
-            match item:
-                case Mapping():
-                    yield from _from_record(item, location, columns)
-                case [[str(text), [*choices]], label]:
-                    yield _Record(text, choices, label, location)
-                case [str(text), [*choices]]:
-                    yield _Record(text, choices, None, location)
-                case _:
-                    expected = f"(text, [choices]), ((text, [choices]), label) or {EXPECTED}"
-                    raise KeelError(f"{location} is {item!r:.60}: give {expected}")
+            yield from _from_record(dict(zip(names, row, strict=True)), f"row {number}", columns)
+        return
+    for number, item in enumerate(source):
+        location = f"item {number} of the list"
+        match item:
+            case Mapping():
+                yield from _from_record(item, location, columns)
+            case [[str(text), [*choices]], label]:
+                yield make_choice_example(text, choices, label, location)
+            case [str(text), [*choices]]:
+                yield make_choice_example(text, choices, None, location)
+            case _:
+                expected = f"(text, [choices]), ((text, [choices]), label) or {EXPECTED}"
+                raise KeelError(f"{location} is {item!r:.60}: give {expected}")
 
 
-def _from_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[_Record]:
+def _from_path(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Example]:
+    archive = next((part for part in (path, *path.parents) if part.is_file()), None)
+    if path.is_dir() or (archive and (".tar" in archive.suffixes or archive.suffix == ".tgz")):
+        yield from _from_folder(path, archive)
+        return
     kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         for number, record in read_table(path, columns.encoding, on_event):
             yield from _from_record(record, f"{name}:{number}", columns)
         return
-    rows = (
-        list(read_rows(path, columns.encoding, on_event))
-        if kind != "txt"
-        else [
-            (number, line.split("\t")) for number, line in open_text(path, columns.encoding, on_event) if line.strip()
-        ]
-    )
+    if kind == "txt":
+        lines = open_text(path, columns.encoding, on_event)
+        rows = [(number, line.split("\t")) for number, line in lines if line.strip()]
+    else:
+        rows = list(read_rows(path, columns.encoding, on_event))
     if not rows:
         return
     header = rows[0][1]
@@ -155,10 +135,10 @@ def _from_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
         if len(row) != len(header):
             what = f"this row has {counted(len(row), 'column')}, the first has {len(header)}"
             raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
-        yield _Record(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
+        yield make_choice_example(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
 
 
-def _from_folder(path: Path, archive: Path | None) -> Iterator[_Record]:
+def _from_folder(path: Path, archive: Path | None) -> Iterator[Example]:
     """RACE as published: each file is a passage with its questions; the path may point into a tar file."""
     if archive is None:
         files = [(file.relative_to(path).as_posix(), file) for file in sorted(path.rglob("*.txt")) if file.is_file()]
@@ -186,12 +166,8 @@ def _from_tar(archive: Path, path: Path) -> list[tuple[str, bytes]]:
                 parts = PurePosixPath(member.name).parts
                 depths = (depth for depth in range(len(parts)) if parts[depth : depth + len(inside)] == inside)
                 depth = next(depths, None)
-                if (
-                    member.isfile()
-                    and member.name.endswith(".txt")
-                    and depth is not None
-                    and (file := tar.extractfile(member))
-                ):
+                file = tar.extractfile(member) if member.isfile() and member.name.endswith(".txt") else None
+                if file and depth is not None:
                     found.append(("/".join(parts[depth + len(inside) :]), file.read()))
     except (tarfile.TarError, *DAMAGED) as error:
         raise KeelError(f"{archive} is damaged or truncated ({error}): download it again") from None
@@ -213,7 +189,7 @@ def _refuse_splits(names: list[str], path: Path) -> None:
         raise KeelError(f"{path} has {', '.join(splits)}: give one of them, such as {path}/{splits[-1]}")
 
 
-def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> Iterator[_Record]:
+def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> Iterator[Example]:
     known = {str(name).strip().lower(): value for name, value in record.items()}
     if isinstance(known.get("questions"), list):  # RACE: several questions per passage
         article, questions = known.get("article"), known["questions"]
@@ -226,13 +202,23 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
         for number, (question, choices, label) in enumerate(zip(questions, options, answers, strict=True), 1):
             if not (text := _joined(article, question)):
                 raise KeelError(f"{location} question {number}: no text: fill in the article or the question")
-            yield _Record(text, choices, label, f"{location} question {number}")
+            yield make_choice_example(text, choices, label, f"{location} question {number}")
         return
     if isinstance(known.get("question"), Mapping):  # CommonsenseQA and ARC as published
         known |= {"question": known["question"].get("stem", ""), "choices": known["question"].get("choices")}
-    context, question = _cell(record, known, columns.text_column, CONTEXTS, location), ""
-    if columns.second_column or not columns.text_column:
-        question = _cell(record, known, columns.second_column, QUESTIONS, location)
+
+    def cell(role: str, usual_names: Sequence[str], types: Any = str) -> Any:
+        """The cell of the column that the user named, else the first with a usual name."""
+        if named := columns.roles[role]:
+            if named not in record:
+                have = ", ".join(map(repr, record))
+                raise KeelError(f"{location}: no column {named!r}: it has {have} (choose with --{role}-column)")
+            return record[named]
+        cells = (known.get(name) for name in usual_names)
+        return next((value for value in cells if isinstance(value, types) and (value or role == "label")), None)
+
+    context = cell("text", CONTEXTS)
+    question = cell("second", QUESTIONS) if columns.second_column or not columns.text_column else ""
     text = _joined(context, question)
     if "sent2" in known and not columns.text_column and "startphrase" not in known:
         text = _joined(context, known["sent2"])
@@ -243,7 +229,7 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
         choices = [*known["wrong"]]
         index = zlib.crc32(text.encode("utf-8", "replace")) % (len(choices) + 1)  # always first, it would win every tie
         choices.insert(index, right)
-        yield _Record(text, choices, index, location)
+        yield make_choice_example(text, choices, index, location)
         return
     choices = next((known[name] for name in CHOICES if isinstance(known.get(name), list | Mapping | tuple)), None)
     names: Sequence[str] = ()
@@ -258,25 +244,7 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
         empty = [known[name] in (None, "") for name in cells]
         if choices and any(empty[: len(choices)]):
             raise KeelError(f"{location}: choice {empty.index(True)} is empty: fill it in or drop it")
-    label = record.get(columns.label_column) if columns.label_column else None
-    if columns.label_column and columns.label_column not in record:
-        have = ", ".join(map(repr, record))
-        raise KeelError(f"{location}: no column {columns.label_column!r}: it has {have} (choose with --label-column)")
-    if not columns.label_column:
-        label = next((known[name] for name in LABELS if isinstance(known.get(name), str | int | float)), None)
-    yield _Record(text, choices, label, location, names)
-
-
-def _cell(
-    record: Mapping[str, Any], known: Mapping[str, Any], named: str, names: tuple[str, ...], location: str
-) -> str:
-    """The text of the named column, else of the first with a usual name."""
-    if named:
-        if named not in record:
-            have = ", ".join(map(repr, record))
-            raise KeelError(f"{location}: no column {named!r}: it has {have} (choose with --text-column)")
-        return str(record[named] or "")
-    return next((known[name] for name in names if isinstance(known.get(name), str) and known[name]), "")
+    yield make_choice_example(text, choices, cell("label", LABELS, str | int | float), location, names)
 
 
 def _joined(context: Any, question: Any) -> str:

@@ -1,13 +1,12 @@
 """Parallel text of a sequence-to-sequence task: two parallel files, or a table with source and target columns."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.data.examples import DEFAULT_COLUMNS, Columns, ExampleColumns, Examples
+from keel.data.examples import Examples
 from keel.data.label_kinds import TextTarget
-from keel.data.tables import SOURCE_TARGET_PAIRS, Locations, Table, load_table
+from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table, load_table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
@@ -38,14 +37,20 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     if not len(table):
         raise KeelError(f"{table.source} has no texts: give one per line or item")
     first, second = (0, 1) if both else _source_target_columns(table, columns)
-    for number in (first, second):
-        _check_texts(table, number)
-    texts = table.cells[first]
+    texts = table.texts(first, "text")
+    targets = [None] * len(table) if second is None else table.texts(second, "label")
+    pairs = Examples(
+        texts=texts,
+        values=targets,
+        locations=table.locations,
+        kind=None if second is None else TextTarget(),
+        source=table.source,
+        columns=tuple(table.columns),
+    )
     if second is None:
-        return Examples(ExampleColumns(texts, None, None, table.locations), None, table.source, tuple(table.columns))
-    targets = table.cells[second]
-    names = table.columns if table.header else [f"column {name}" for name in table.columns]
+        return pairs
     if not both and isinstance(source, str | Path):
+        names = table.columns if table.header else [f"column {name}" for name in table.columns]
         note(on_event, f"{table.source}: source in {names[first]!r}, target in {names[second]!r}")
     filled = [(bool(text.strip()), bool(target.strip())) for text, target in zip(texts, targets, strict=True)]
     if half := [index for index, (source_filled, target_filled) in enumerate(filled) if source_filled != target_filled]:
@@ -53,22 +58,22 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         more = f" ({len(half)} such pairs in all)" if len(half) > 1 else ""
         what = f"the {side} is empty but the other text is not{more}"
         raise KeelError(f"{table.locations[half[0]]}: {what}: fill it in or drop it")
-    items = ExampleColumns(texts, None, targets, table.locations)
     nonempty = [index for index, (source_filled, _) in enumerate(filled) if source_filled]
     if len(nonempty) < len(texts):
         note(on_event, f"{table.source}: skipped {counted(len(texts) - len(nonempty), 'empty pair')}")
-        items = items.take(nonempty)
-    if items.texts == items.values:
+        pairs = pairs.take(nonempty)
+    if pairs.texts == pairs.values:
         note(on_event, f"{table.source}: every target is equal to its source: a model can only learn to copy")
-    return Examples(items, TextTarget(), table.source, tuple(table.columns))
+    return pairs
 
 
 def _parallel_files(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:
-    sides = [_lines(side, columns, on_event) for side in (first, second)]
-    names = [
-        str(side) if isinstance(side, str | Path) else f"the {which} list"
-        for side, which in ((first, "first"), (second, "second"))
-    ]
+    sides: list[list[Any]] = []
+    names: list[str] = []
+    for side, which in ((first, "first"), (second, "second")):
+        is_file = isinstance(side, str | Path)
+        sides.append(open_text(side, columns.encoding, on_event).lines() if is_file else list(side))
+        names.append(str(side) if is_file else f"the {which} list")
     if len(sides[0]) != len(sides[1]):
         counts = f"{names[0]} has {len(sides[0]):,} lines and {names[1]} has {len(sides[1]):,}"
         raise KeelError(f"{counts}: give files whose lines correspond")
@@ -76,15 +81,9 @@ def _parallel_files(first: Any, second: Any, columns: Columns, on_event: OnEvent
     return Table(source, ["source", "target"], sides, Locations(f"{names[0]}:", range(1, len(sides[0]) + 1)))
 
 
-def _lines(side: Any, columns: Columns, on_event: OnEvent) -> list[Any]:
-    return open_text(side, columns.encoding, on_event).lines() if isinstance(side, str | Path) else list(side)
-
-
 def _table(source: Any, columns: Columns, on_event: OnEvent) -> Table:
-    named = [name for name in (columns.text_column, columns.second_column, columns.label_column) if name]
     # A list may hold texts or pairs; both columns of a file are texts.
-    pair = isinstance(source, str | Path)
-    table = load_table(source, pair=pair, named=named, encoding=columns.encoding, on_event=on_event)
+    table = load_table(source, columns, on_event, pair=isinstance(source, str | Path))
     records = table.cells[table.columns.index(NESTED)] if NESTED in table.columns else []
     if not any(isinstance(record, dict) for record in records):
         return table
@@ -112,14 +111,5 @@ def _source_target_columns(table: Table, columns: Columns) -> tuple[int, int | N
             first = table.column_index(columns.text_column, "text")
             second = 1 - first if width == 2 else second
         return first, table.column_index(target, "label") if target else second
-    shown = ", ".join(map(repr, table.columns)) if table.header else f"{width} columns without names"
-    flags = "--text-column and --label-column"
-    raise KeelError(f"{table.source}: source and target columns are ambiguous: it has {shown}; name them with {flags}")
-
-
-def _check_texts(table: Table, column: int | None) -> None:
-    texts: Sequence[Any] = [] if column is None else table.cells[column]
-    for index, value in enumerate(texts):
-        if not isinstance(value, str):
-            remedy = "correct or drop it, or choose another column"
-            raise KeelError(f"{table.locations[index]}: the text is {value!r}, not a string: {remedy}")
+    what = f"source and target columns are ambiguous: it has {table.column_list}"
+    raise KeelError(f"{table.source}: {what}; name them with --text-column and --label-column")

@@ -1,20 +1,25 @@
-"""Tables of labelled texts: their rows, and which columns hold text and label."""
+"""Tables of labelled texts: their rows, which columns hold text and label, and which kind the labels are of."""
 
 import os
 import re
 import shutil
 import sys
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
+from keel.config import Validated
 from keel.data.label_kinds import LabelKind, MultiLabel, Regression, SingleLabel
 from keel.data.text_files import file_kind, open_text, read_rows, read_table
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted
+
+Item = TypeVar("Item", covariant=True)
 
 # Usual names of columns, in the order in which they are tried.
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
@@ -48,9 +53,57 @@ TRANSPOSED_AT_ONCE = 1000
 """Rows; a small chunk is freed before the garbage collector has to track it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Columns(Validated):
+    """Columns and format of a labelled dataset; an empty name is inferred from header or shape, and reported."""
+
+    text_column: str = ""
+    """Column of the text."""
+    second_column: str = ""
+    """Column of the second text of a pair."""
+    label_column: str = ""
+    """Column of the label."""
+    labels: Literal["auto", "single", "multi", "regression"] = "auto"
+    """Label kind: one class (single-label), any number of classes (multi-label) or a number (regression)."""
+    format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
+    """Format of tagged words: one word per line, CoNLL-U, word/tag, words separated by whitespace, or untagged text."""
+    scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
+    """Tagging scheme to train with; auto keeps the file's, but converts BIO1 (IOB1) to BIO."""
+    encoding: str = "auto"
+    """Character encoding of the file; auto tries UTF-8, then GB18030."""
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns of text, second text and label, by the word in their flags."""
+        return {"text": self.text_column, "second": self.second_column, "label": self.label_column}
+
+
+DEFAULT_COLUMNS = Columns()
+
+
+class LazySequence(Sequence[Item]):
+    """A sequence that makes its items on access; a slice is one of the same kind."""
+
+    @abstractmethod
+    def item(self, index: int) -> Item:
+        """The item at an index from 0."""
+
+    @abstractmethod
+    def take(self, indices: Iterable[int]) -> Self:
+        """The items at these indices, in this order."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Item | Self:
+        chosen = range(len(self))[index]
+        return self.item(chosen) if isinstance(chosen, int) else self.take(chosen)
+
+
 @dataclass(frozen=True)
-class Locations(Sequence[str]):
-    """Locations of rows, such as dev.tsv:17, formatted on access."""
+class Locations(LazySequence[str]):
+    """Locations of rows, such as dev.tsv:17."""
 
     prefix: str
     numbers: Sequence[int]
@@ -59,17 +112,10 @@ class Locations(Sequence[str]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Locations": ...
-    def __getitem__(self, index: int | slice) -> "str | Locations":
-        if isinstance(index, slice):
-            return replace(self, numbers=self.numbers[index])
+    def item(self, index: int) -> str:
         return f"{self.prefix}{self.numbers[index]}{self.suffix}"
 
-    def take(self, indices: Iterable[int]) -> "Locations":
-        """Locations at these indices, in this order."""
+    def take(self, indices: Iterable[int]) -> Self:
         return replace(self, numbers=[self.numbers[index] for index in indices])
 
 
@@ -87,6 +133,20 @@ class Table:
     kind: LabelKind | None = None
     """Label kind, where the format defines it."""
 
+    def __len__(self) -> int:
+        return len(self.locations)
+
+    @property
+    def column_list(self) -> str:
+        """The column names for a message."""
+        if self.header:
+            return ", ".join(map(repr, self.columns))
+        return f"{counted(len(self.columns), 'column')} without names"
+
+    def column_name(self, column: int) -> str:
+        """The name of a column for a message."""
+        return repr(self.columns[column]) if self.header else f"column {self.columns[column]}"
+
     def column_index(self, name: str, flag: str) -> int:
         """The index of a column that the user named."""
         if name not in self.columns:
@@ -94,42 +154,22 @@ class Table:
             raise KeelError(f"{self.source} has no column {name!r}: it has {known} (choose with --{flag}-column)")
         return self.columns.index(name)
 
-    def __len__(self) -> int:
-        return len(self.locations)
+    def texts(self, column: int, flag: str) -> list[str]:
+        """The cells of a column, all of which must be strings."""
+        texts = self.cells[column]
+        if set(map(type, texts)) != {str}:
+            for value, location in zip(texts, self.locations, strict=True):
+                if not isinstance(value, str):
+                    remedy = f"correct or drop it, or choose another --{flag}-column"
+                    raise KeelError(f"{location}: the text is {value!r}, not a string: {remedy}")
+        return texts
 
 
-@dataclass(frozen=True)
-class ColumnRoles:
-    """Indices of the columns of text, second text and label."""
-
-    text: int
-    second: int | None
-    label: int | None
-
-    def describe(self, table: Table) -> str:
-        """A note to the user, who may want other columns."""
-
-        def name(column: int) -> str:
-            return repr(table.columns[column]) if table.header else f"column {table.columns[column]}"
-
-        parts = [f"text in {name(self.text)}"]
-        if self.second is not None:
-            parts.append(f"second text in {name(self.second)}")
-        parts.append("no labels" if self.label is None else f"label in {name(self.label)}")
-        lowered = [column.lower() for column in table.columns]
-        for one, two in PAIRS:
-            if self.second is None and one == lowered[self.text] and two in lowered:
-                parts.append(f"{two!r} is ignored (--task pair uses both)")
-        return f"{table.source}: {', '.join(parts)}"
-
-
-def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
-    """A table from a file, `-`, a list or a DataFrame; `named` are columns that a header must have."""
-    if isinstance(source, str) and source == "-":
-        with tempfile.TemporaryDirectory() as folder:
-            return _file(spool_stdin(Path(folder)), "standard input", pair, named, encoding, on_event)
+def load_table(source: Any, columns: Columns, on_event: OnEvent, *, pair: bool) -> Table:
+    """A table from a file, `-`, a list or a DataFrame."""
     if isinstance(source, str | Path):
-        return _file(Path(source), str(source), pair, named, encoding, on_event)
+        with named_file(source) as (path, name):
+            return _file(path, name, columns, on_event, pair)
     if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
         cells = [list(source[column]) for column in source.columns]
         return Table("the table", list(map(str, source.columns)), cells, Locations("row ", range(len(source))))
@@ -167,23 +207,29 @@ def _tuples(items: list[Any], locations: Locations, pair: bool) -> Table:
     return Table("the list", names, _transpose(rows, len(names)), locations)
 
 
-def spool_stdin(folder: Path) -> Path:
-    """Standard input as a temporary file, with the suffix that its first line suggests."""
-    path = folder / "input"
-    with open(path, "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    with open(path, "rb") as file:
-        start = file.readline()
-    return path.rename(path.with_suffix(".jsonl" if start.startswith(b"{") else ".tsv" if b"\t" in start else ".txt"))
+@contextmanager
+def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
+    """A file and its name in messages; `-` is standard input, with the suffix that its first line suggests."""
+    if str(source) != "-":
+        yield Path(source), str(source)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "input"
+        with open(path, "w+b") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.seek(0)
+            start = file.readline()
+        suffix = ".jsonl" if start.startswith(b"{") else ".tsv" if b"\t" in start else ".txt"
+        yield path.rename(path.with_suffix(suffix)), "standard input"
 
 
-def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
-    kind = file_kind(path)
+def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool) -> Table:
+    kind, encoding = file_kind(path), columns.encoding
     if kind in ("jsonl", "parquet"):
         found = list(read_table(path, encoding, on_event))
         return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))
     if kind in ("csv", "tsv"):
-        return _grid(name, read_rows(path, encoding, on_event), pair, named)
+        return _grid(name, read_rows(path, encoding, on_event), columns, pair)
     lines = open_text(path, encoding, on_event).lines()
     numbers = [number for number, line in enumerate(lines, 1) if line and not line.isspace()]
     if len(numbers) < len(lines):
@@ -194,9 +240,9 @@ def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on
     if first.count("||") == 3:  # the Chinese STS-B
         header = (0, ["id", "sentence1", "sentence2", "score"])
         rows = [(number, line.split("||")) for number, line in zip(numbers, lines, strict=True)]
-        return replace(_grid(name, [header, *rows], pair, named), kind=Regression())
+        return replace(_grid(name, [header, *rows], columns, pair), kind=Regression())
     if "\t" in first:
-        return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), pair, named)
+        return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), columns, pair)
     return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)
 
 
@@ -225,7 +271,7 @@ def _fasttext(name: str, lines: list[str], locations: Locations) -> Table:
     return Table(name, ["label", "text"], [labels, texts], locations, kind=kind)
 
 
-def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: list[str]) -> Table:
+def _grid(name: str, lines: Iterable[tuple[int, list[str]]], columns: Columns, pair: bool) -> Table:
     """The table of a csv or tsv file, with or without a header."""
     numbers: list[int] = []
     width = 0
@@ -241,9 +287,8 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: 
             yield row
 
     cells = _transpose(rows())
-    columns = list(map(str, range(1, width + 1)))
-    table = Table(name, columns, cells, Locations(f"{name}:", numbers), header=False)
-    if not numbers or not _is_header(table, pair, named):
+    table = Table(name, list(map(str, range(1, width + 1))), cells, Locations(f"{name}:", numbers), header=False)
+    if not numbers or not _is_header(table, columns, pair):
         return table
     return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.locations[1:])
 
@@ -259,34 +304,41 @@ def _transpose(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
     return columns
 
 
-def _is_header(table: Table, pair: bool, named: list[str]) -> bool:
+def _is_header(table: Table, columns: Columns, pair: bool) -> bool:
     """Whether the first row is a header: it has a usual column name, or its label does not occur in other rows."""
     first = [column[0] for column in table.cells]
-    if any(cell.strip().lower() in KNOWN_COLUMNS for cell in first) or (named and {*named} <= {*first}):
+    named = {*filter(None, columns.roles.values())}
+    if any(cell.strip().lower() in KNOWN_COLUMNS for cell in first) or (named and named <= {*first}):
         return True
     _, _, label = _by_shape(table, pair)
     return label is not None and len(table) > 3 and table.cells[label].count(first[label]) == 1
 
 
-def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: str) -> ColumnRoles:
-    """The columns that the user named, else those with usual names, else by the shape of the table."""
-    chosen = [
-        table.column_index(name, flag) if name else None
-        for name, flag in ((text, "text"), (second, "second"), (label, "label"))
-    ]
+def choose_columns(table: Table, columns: Columns, *, pair: bool) -> tuple[int, int | None, int | None]:
+    """The columns of text, second text and label: those that the user named, else by usual names, else by shape."""
+    chosen = [table.column_index(name, flag) if name else None for flag, name in columns.roles.items()]
     guess = _by_name(table, pair, chosen) if table.header else _by_shape(table, pair)
-    first, other, answer = (
-        named if named is not None else guessed for named, guessed in zip(chosen, guess, strict=True)
-    )
-    if first is None or (pair and other is None):
+    text, second, label = (guess[role] if named is None else named for role, named in enumerate(chosen))
+    if text is None or (pair and second is None):
         texts, flags = ("two texts", "--text-column and --second-column") if pair else ("text", "--text-column")
-        width = counted(len(table.columns), "column")
-        known = ", ".join(map(repr, table.columns)) if table.header else f"{width} without names"
         tagged = "" if pair or table.header else " (words with tags: --task tag)"
-        what = f"the columns of {texts} are ambiguous: it has {known}; name them with {flags}{tagged}"
+        what = f"the columns of {texts} are ambiguous: it has {table.column_list}; name them with {flags}{tagged}"
         raise KeelError(f"{table.source}: {what}")
-    other = other if pair else None
-    return ColumnRoles(first, other, None if answer in (first, other) else answer)
+    second = second if pair else None
+    return text, second, None if label in (text, second) else label
+
+
+def describe_columns(table: Table, text: int, second: int | None, label: int | None) -> str:
+    """A note to the user, who may want other columns."""
+    parts = [f"text in {table.column_name(text)}"]
+    if second is not None:
+        parts.append(f"second text in {table.column_name(second)}")
+    parts.append("no labels" if label is None else f"label in {table.column_name(label)}")
+    lowered = [column.lower() for column in table.columns]
+    for one, two in PAIRS:
+        if second is None and one == lowered[text] and two in lowered:
+            parts.append(f"{two!r} is ignored (--task pair uses both)")
+    return f"{table.source}: {', '.join(parts)}"
 
 
 Guess = tuple[int | None, int | None, int | None]
@@ -310,9 +362,8 @@ def _by_name(table: Table, pair: bool, chosen: list[int | None]) -> Guess:
 
 def _by_shape(table: Table, pair: bool) -> Guess:
     width, texts = len(table.columns), 2 if pair else 1
-    if (
-        not pair and width == 4 and max(map(len, table.cells[2])) < 5
-    ):  # CoLA: source, label, the author's annotation (*, ?), sentence
+    # CoLA: source, label, the author's annotation (*, ?), sentence
+    if not pair and width == 4 and max(map(len, table.cells[2])) < 5:
         return 3, None, 1
     if width == texts:
         return 0, 1 if pair else None, None

@@ -8,9 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keel.data.examples import Columns
 from keel.data.sentence_splitting import CHINESE
-from keel.data.tables import KNOWN_COLUMNS
+from keel.data.tables import KNOWN_COLUMNS, Columns
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError

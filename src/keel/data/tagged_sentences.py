@@ -2,17 +2,16 @@
 
 import re
 import statistics
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from keel.data.corpus_sample import LONG_WORD
-from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples
+from keel.data.examples import Example, Examples
 from keel.data.label_kinds import TagLabels
 from keel.data.sentence_splitting import CHINESE, CJK
-from keel.data.tables import load_table, refuse_two_files, spool_stdin
+from keel.data.tables import DEFAULT_COLUMNS, Columns, load_table, named_file, refuse_two_files
 from keel.data.tag_schemes import (
     FOREIGN,
     OUTSIDE,
@@ -49,21 +48,20 @@ def read_tagged_sentences(source: Any, columns: Columns = DEFAULT_COLUMNS, on_ev
     if isinstance(source, Examples):
         return source
     refuse_two_files(source)
-    if isinstance(source, str | Path) and str(source) == "-":
-        with tempfile.TemporaryDirectory() as folder:
-            name, found = "standard input", list(_file(spool_stdin(Path(folder)), "standard input", columns, on_event))
-    elif isinstance(source, str | Path):
-        name, found = str(source), list(_file(Path(source), str(source), columns, on_event))
+    if isinstance(source, str | Path):
+        with named_file(source) as (path, name):
+            records = file_kind(path) in ("jsonl", "parquet")
+            read = _records(path, columns, on_event) if records else read_tagged_lines(path, name, columns, on_event)
+            found = list(read)
     else:
         name, found = "the list", list(_items(source, columns, on_event))
     if not found:
-        raise KeelError(
-            f"{name} has no sentences: give a word and its tag per line, sentences separated by blank lines"
-        )
+        expected = "give a word and its tag per line, sentences separated by blank lines"
+        raise KeelError(f"{name} has no sentences: {expected}")
     _report_suspicious(found, on_event)
     tagged = [sentence for sentence in found if sentence.tags is not None]
     if not tagged:
-        return Examples([_example(sentence, None) for sentence in found], None, name)
+        return Examples.of([_example(sentence, None) for sentence in found], None, name)
     if len(tagged) < len(found):
         untagged = next(sentence for sentence in found if sentence.tags is None)
         raise KeelError(f"{untagged.locations[0]}: this sentence has no tags, though others have: tag it or drop it")
@@ -78,7 +76,7 @@ def read_tagged_sentences(source: Any, columns: Columns = DEFAULT_COLUMNS, on_ev
         _report_invalid(found, scheme, on_event)
     items = [_example(sentence, each) for sentence, each in zip(found, tags, strict=True)]
     names = complete_tags((tag for each in tags for tag in each), target)
-    return Examples(items, TagLabels(), name, names=tuple(sorted(names)))
+    return Examples.of(items, TagLabels(), name, tuple(sorted(names)))
 
 
 def split_words(text: str, *, chinese_words: bool = False) -> list[str]:
@@ -201,7 +199,7 @@ def _items(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[RawSent
     """The sentences of a list or a DataFrame."""
     items = source if hasattr(source, "columns") else list(source)
     if hasattr(items, "columns") or (items and all(isinstance(item, dict) for item in items)):
-        yield from _records(items, "", columns, on_event)
+        yield from _records(items, columns, on_event)
         return
     for number, item in enumerate(items):
         location = f"item {number} of the list"
@@ -216,8 +214,8 @@ def _items(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[RawSent
                 raise KeelError(f"{location} is {item!r:.60}: give a text, words, or (words, tags)")
 
 
-def _records(source: Any, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
-    table = load_table(source, pair=False, named=[], encoding=columns.encoding, on_event=on_event)
+def _records(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
+    table = load_table(source, columns, on_event, pair=False)
     lowered = [column.lower() for column in table.columns]
 
     def find(named: str, known: Sequence[str], flag: str) -> int | None:
@@ -227,14 +225,9 @@ def _records(source: Any, name: str, columns: Columns, on_event: OnEvent) -> Ite
 
     words, tags = find(columns.text_column, WORDS, "text"), find(columns.label_column, TAGS, "label")
     if words is None:
-        known = ", ".join(map(repr, table.columns))
-        raise KeelError(f"{table.source} has no column of words: it has {known} (choose with --text-column)")
+        what = f"{table.source} has no column of words: it has {table.column_list}"
+        raise KeelError(f"{what} (choose with --text-column)")
     for row, location in zip(zip(*table.cells, strict=True), table.locations, strict=True):
         if not all(isinstance(row[column], list | tuple) for column in (words, tags) if column is not None):
             raise KeelError(f"{location}: words and tags must be lists, such as {{'words': ['a'], 'tags': ['O']}}")
         yield make_sentence(list(row[words]), None if tags is None else list(row[tags]), location)
-
-
-def _file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
-    read = _records if file_kind(path) in ("jsonl", "parquet") else read_tagged_lines
-    return read(path, name, columns, on_event)

@@ -132,7 +132,7 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, Examp
     names = [f"{column + 1} ({rows[0][column]!r})" if header else str(column + 1) for column in (first, second, value)]
     columns = f"words in columns {names[0]} and {names[1]}, score in column {names[2]}, separated by {separator}"
     note(on_event, f"{path}: {columns}")
-    return columns, Examples(pairs, Regression(), str(path))
+    return columns, Examples.of(pairs, Regression(), str(path))
 
 
 def _is_number(cell: str) -> bool:
