@@ -1,15 +1,16 @@
 """Predictions of a task: labels, tags, choices or texts, with their probabilities."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from keel.data.examples import Labels
 from keel.data.label_kinds import Prediction
+from keel.data.tables import LazySequence
 from keel.data.tag_schemes import detect_scheme, extract_entities
 
 
@@ -130,7 +131,7 @@ AnyPrediction = Prediction | list[Prediction] | float | TaggedText | ChoicePredi
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions(Sequence[AnyPrediction]):
+class Predictions(LazySequence[AnyPrediction]):
     """One prediction per example, in the form that the label kind decodes to."""
 
     labels: Labels
@@ -140,25 +141,20 @@ class Predictions(Sequence[AnyPrediction]):
     def __len__(self) -> int:
         return len(self.estimates)
 
-    @overload
-    def __getitem__(self, index: int) -> AnyPrediction: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Predictions": ...
-    def __getitem__(self, index: int | slice) -> "AnyPrediction | Predictions":
-        if isinstance(index, slice):
-            return Predictions(self.labels, self.estimates[index])
+    def item(self, index: int) -> AnyPrediction:
         return self.labels.kind.decode(self.estimates[index], self.labels.names)
+
+    def take(self, indices: Iterable[int]) -> Self:
+        return replace(self, estimates=self.estimates[[*indices]])
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines."""
         plain: list[dict[str, Any]] = []
         for prediction in self:
-            if isinstance(prediction, Prediction | TaggedText | ChoicePrediction | GeneratedText):
-                plain.append(prediction.to_dict())
-            elif isinstance(prediction, list):
+            if isinstance(prediction, list):
                 plain.append({"labels": [label.to_dict() for label in prediction]})
             else:
-                plain.append({"number": prediction})
+                plain.append({"number": prediction} if isinstance(prediction, float) else prediction.to_dict())
         return plain
 
     def __repr__(self) -> str:
@@ -191,20 +187,16 @@ class TagPredictions(Predictions):
     def segmentation(self) -> bool:
         return is_segmentation(self.labels)
 
-    @overload
-    def __getitem__(self, index: int) -> TaggedText: ...
-    @overload
-    def __getitem__(self, index: slice) -> "TagPredictions": ...
-    def __getitem__(self, index: int | slice) -> "TaggedText | TagPredictions":
-        if isinstance(index, slice):
-            chosen = range(len(self))[index]
-            positions = np.concatenate([np.arange(*self.starts[[n, n + 1]]) for n in chosen] or [np.zeros(0, int)])
-            texts = [self.texts[number] for number in chosen]
-            return TagPredictions(self.labels, self.estimates[positions], self.tag_ids[positions], texts)
-        number = range(len(self))[index]
-        inside = slice(*self.starts[[number, number + 1]])
+    def item(self, index: int) -> TaggedText:
+        inside = slice(*self.starts[index : index + 2])
         tags = tuple(self.labels.names[tag] for tag in self.tag_ids[inside].tolist())
-        return TaggedText(*self.texts[number], tags, tuple(self.estimates[inside].tolist()), self.segmentation)
+        return TaggedText(*self.texts[index], tags, tuple(self.estimates[inside].tolist()), self.segmentation)
+
+    def take(self, indices: Iterable[int]) -> Self:
+        chosen = [*indices]
+        words = _ranges(self.starts, chosen)
+        texts = [self.texts[index] for index in chosen]
+        return replace(self, estimates=self.estimates[words], tag_ids=self.tag_ids[words], texts=texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,14 +206,12 @@ class GeneratedPredictions(Predictions):
     generated: list[list[GeneratedText]]
     """The best texts for each example, the best first."""
 
-    @overload
-    def __getitem__(self, index: int) -> GeneratedText: ...
-    @overload
-    def __getitem__(self, index: slice) -> "GeneratedPredictions": ...
-    def __getitem__(self, index: int | slice) -> "GeneratedText | GeneratedPredictions":
-        if isinstance(index, slice):
-            return GeneratedPredictions(self.labels, self.estimates[index], self.generated[index])
+    def item(self, index: int) -> GeneratedText:
         return self.generated[index][0]
+
+    def take(self, indices: Iterable[int]) -> Self:
+        chosen = [*indices]
+        return replace(super().take(chosen), generated=[self.generated[index] for index in chosen])
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines: the best text and, if several were requested, all of them."""
@@ -249,19 +239,19 @@ class ChoicePredictions(Predictions):
     @property
     def predicted(self) -> list[ChoicePrediction]:
         """All predictions."""
-        return [self[number] for number in range(len(self))]
+        return [self.item(index) for index in range(len(self))]
 
-    @overload
-    def __getitem__(self, index: int) -> ChoicePrediction: ...
-    @overload
-    def __getitem__(self, index: slice) -> "ChoicePredictions": ...
-    def __getitem__(self, index: int | slice) -> "ChoicePrediction | ChoicePredictions":
-        if isinstance(index, slice):
-            chosen = range(len(self))[index]
-            parts = [self.estimates[slice(*self.starts[[n, n + 1]])] for n in chosen]
-            estimates = np.concatenate(parts) if parts else self.estimates[:0]
-            return ChoicePredictions(self.labels, estimates, [self.choices[n] for n in chosen])
-        number = range(len(self))[index]
-        probabilities = self.estimates[slice(*self.starts[[number, number + 1]])]
+    def item(self, index: int) -> ChoicePrediction:
+        probabilities = self.estimates[slice(*self.starts[index : index + 2])]
         best = int(probabilities.argmax())
-        return ChoicePrediction(best, self.choices[number][best], tuple(probabilities.tolist()))
+        return ChoicePrediction(best, self.choices[index][best], tuple(probabilities.tolist()))
+
+    def take(self, indices: Iterable[int]) -> Self:
+        chosen = [*indices]
+        estimates = self.estimates[_ranges(self.starts, chosen)]
+        return replace(self, estimates=estimates, choices=[self.choices[index] for index in chosen])
+
+
+def _ranges(starts: np.ndarray, chosen: list[int]) -> list[int]:
+    """The positions from the start of each chosen example to that of the next."""
+    return [position for index in chosen for position in range(starts[index], starts[index + 1])]
