@@ -5,13 +5,12 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import tokenizers
-from tokenizers import models
 
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
@@ -46,12 +45,6 @@ class Encoding:
 
     def truncate(self, count: int) -> "Encoding":
         return Encoding(self.ids[:count], self.offsets[:count], self.word_ids[:count])
-
-    def map_offsets(self, positions: np.ndarray) -> "Encoding":
-        """Map offsets of the spaced text to `positions` in the original one."""
-        original = positions.tolist()
-        offsets = [(original[start], original[end - 1] + 1) if end > start else (0, 0) for start, end in self.offsets]
-        return replace(self, offsets=offsets)
 
 
 class Tokenizer:
@@ -129,11 +122,9 @@ class Tokenizer:
         """
         words = list(words)
         chinese = detect_language("\n".join(words[:10_000])) == "zh" and any(map(SEVERAL_CHINESE.search, words))
-        vocab = {token: number for number, token in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
-        lowercase = all(token == token.lower() for token in vocab if token not in SPECIALS.values())
-        model = models.WordLevel(vocab, unk_token=SPECIALS["unk"])
-        inner = tokenizer_rules.make("words", model, lowercase=lowercase, accents=True, cjk=not chinese)
-        return cls(tokenizer_rules.add_special_tokens(inner, SPECIALS.values()), chinese_words=chinese)
+        lowercase = all(word == word.lower() for word in words if word not in SPECIALS.values())
+        inner = tokenizer_rules.word_level(words, lowercase=lowercase, accents=True, cjk=not chinese)
+        return cls(inner, chinese_words=chinese)
 
     @classmethod
     def from_whitespace_words(cls, words: Iterable[str]) -> "Tokenizer":
@@ -141,8 +132,7 @@ class Tokenizer:
         # fastText knows no special tokens ([UNK] is an ordinary word): with a space in them, no text contains these.
         special_tokens = {name: f"{token} " for name, token in SPECIALS.items()}
         vocab = {token: number for number, token in enumerate([*special_tokens.values(), *words])}
-        model = models.WordLevel(vocab, unk_token=special_tokens["unk"])
-        return cls(tokenizer_rules.split_at_whitespace(model), special_tokens)
+        return cls(tokenizer_rules.split_at_whitespace(vocab, special_tokens["unk"]), special_tokens)
 
     def with_word(self, word: str) -> "Tokenizer":
         """A copy of this word-level tokenizer with one more word at the end, unless it is known."""
@@ -170,13 +160,12 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Read the tokenizer of a model folder: tokenizer.json, else vocab.txt, else vocab.json and merges.txt."""
-        files = read_tokenizer(Path(folder))
-        return cls(files.inner, files.special_tokens, **files.extra_rules)
+        inner, special_tokens, extra_rules = read_tokenizer(Path(folder))
+        return cls(inner, special_tokens, **extra_rules)
 
     def save(self, folder: str | Path) -> None:
         """Write the files that `load` and Hugging Face's AutoTokenizer read."""
-        state = self._inner, self._rules, self._special_tokens, self.extra_rules
-        write_tokenizer(Path(folder), self.kind, *state)
+        write_tokenizer(Path(folder), self._inner, self._special_tokens, self.extra_rules)
 
     def __len__(self) -> int:
         return self._length
@@ -271,8 +260,10 @@ class Tokenizer:
         spaced, positions = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Encoding(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
-        if positions:
-            found = [encoding.map_offsets(original) for encoding, original in zip(found, positions, strict=True)]
+        for index, original in enumerate(map(np.ndarray.tolist, positions)):  # offsets in the text without the spaces
+            spans = found[index].offsets
+            offsets = [(original[start], original[end - 1] + 1) if end > start else (0, 0) for start, end in spans]
+            found[index] = replace(found[index], offsets=offsets)
         if oov_ids and self.kind == "words":
             self._unseen.begin()
             found = list(map(self._with_oov_ids, texts, found))
@@ -326,9 +317,8 @@ class Tokenizer:
             ids, lengths, _ = self._phrases.join(ids, lengths)
         if not oov_ids or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
             return ids, lengths
-        ends = np.cumsum(lengths)
-        parts = np.split(ids, ends[:-1])
-        odd = np.unique(np.searchsorted(ends, np.flatnonzero(unknown), side="right")).tolist()
+        parts = np.split(ids, np.cumsum(lengths)[:-1])
+        odd = _texts_with(unknown, lengths)
         for number, encoding in zip(odd, self.encode_with_offsets([texts[n] for n in odd], oov_ids=True), strict=True):
             parts[number] = np.array(encoding.ids, np.int32)
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
@@ -346,8 +336,7 @@ class Tokenizer:
             return []
         texts = replace_all_surrogates(texts)
         ids, lengths = self.encode_flat(texts)
-        numbers = np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == self.unknown_id), side="right")
-        odd = [texts[number] for number in np.unique(numbers).tolist()]
+        odd = [texts[number] for number in _texts_with(ids == self.unknown_id, lengths)]
         return [
             text[start:end]
             for text, encoding in zip(odd, self.encode_with_offsets(odd), strict=True)
@@ -386,7 +375,7 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Caches are not pickled.
-        return _restored, (type(self), self.to_json(), self._special_tokens, self.extra_rules)
+        return partial(type(self).from_json, special_tokens=self._special_tokens, **self.extra_rules), (self.to_json(),)
 
     @property
     def extra_rules(self) -> dict[str, Any]:
@@ -410,5 +399,6 @@ class Tokenizer:
         return cast(int, self._inner.token_to_id(token))
 
 
-def _restored(kind: type[Tokenizer], text: str, special_tokens: dict[str, str], extra: dict[str, Any]) -> Tokenizer:
-    return kind.from_json(text, special_tokens=special_tokens, **extra)
+def _texts_with(mask: np.ndarray, lengths: np.ndarray) -> list[int]:
+    """The numbers of the texts with a token in the mask [tokens]."""
+    return np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(mask), side="right")).tolist()

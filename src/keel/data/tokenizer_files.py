@@ -3,32 +3,26 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import tokenizers
 from tokenizers import models
 
 from keel.data import tokenizer_rules
-from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind
+from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice
 from keel.errors import KeelError
 
 
-class TokenizerFiles(NamedTuple):
-    """Contents of a tokenizer's files."""
+def read_tokenizer(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str] | None, dict[str, Any]]:
+    """Read tokenizer.json, else vocab.txt, else vocab.json and merges.txt.
 
-    inner: tokenizers.Tokenizer
-    special_tokens: dict[str, str] | None
-    extra_rules: dict[str, Any]
-    """What a tokenizer.json cannot express (see `Tokenizer.extra_rules`)."""
-
-
-def read_tokenizer(folder: Path) -> TokenizerFiles:
-    """Read tokenizer.json, else vocab.txt, else vocab.json and merges.txt."""
+    Returns the tokenizer, its special tokens by name, and what a tokenizer.json cannot express (`extra_rules`).
+    """
     config = _read_json(folder / "tokenizer_config.json")
     try:
         if (folder / "tokenizer.json").exists():
             inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-            return TokenizerFiles(inner, _special_tokens(folder, config), config.get("keel", {}))
+            return inner, _special_tokens(folder, config), config.get("keel", {})
         if (folder / "vocab.txt").exists():
             strip = config.get("strip_accents")
             inner = read_vocab_txt(
@@ -37,17 +31,16 @@ def read_tokenizer(folder: Path) -> TokenizerFiles:
                 accents="auto" if strip is None else not strip,
                 cjk=config.get("tokenize_chinese_chars", True),
             )
-            return TokenizerFiles(inner, None, {})
+            return inner, None, {}
         for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
             if (folder / vocabulary).exists() and (folder / merges).exists():
-                return TokenizerFiles(read_merges(folder / vocabulary, folder / merges), None, {})
+                return read_merges(folder / vocabulary, folder / merges), None, {}
     except KeelError:
         raise
     except Exception as error:  # the tokenizers library raises bare Exception
         raise KeelError(f"the tokenizer in {folder} cannot be read: {error}") from None
-    raise KeelError(
-        f"{folder} holds no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt: name another folder"
-    )
+    what = "no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt"
+    raise KeelError(f"{folder} holds {what}: name another folder")
 
 
 def read_vocab_txt(path: Path, *, lowercase: Choice, accents: Choice, cjk: bool) -> tokenizers.Tokenizer:
@@ -75,17 +68,14 @@ def read_merges(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
 
 
 def write_tokenizer(
-    folder: Path,
-    kind: Kind,
-    inner: tokenizers.Tokenizer,
-    rules: dict[str, Any],
-    special_tokens: dict[str, str],
-    extra_rules: dict[str, Any],
+    folder: Path, inner: tokenizers.Tokenizer, special_tokens: dict[str, str], extra_rules: dict[str, Any]
 ) -> None:
     """Write the files that `read_tokenizer` and Hugging Face's AutoTokenizer read."""
     folder.mkdir(parents=True, exist_ok=True)
     inner.save(str(folder / "tokenizer.json"))
     config: dict[str, Any] = {f"{name}_token": token for name, token in special_tokens.items()}
+    rules = json.loads(inner.to_str())
+    kind = tokenizer_rules.tokenizer_kind(rules)
     if kind == "wordpiece":
         normalizer = rules["normalizer"] or {}
         config["tokenizer_class"] = "BertTokenizer"

@@ -1,15 +1,11 @@
 """Rules of the four kinds of tokenizer: normalizer, pre-tokenizer, model and decoder of the `tokenizers` library."""
 
-import unicodedata
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from keel.data.sentence_splitting import CHINESE
 from keel.errors import KeelError
 
 if TYPE_CHECKING:
@@ -35,10 +31,7 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
         inner.post_processor = processors.ByteLevel(trim_offsets=False)
         return inner
     inner.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=cjk and kind != "characters",
-        strip_accents=not accents,
-        lowercase=lowercase,
+        handle_chinese_chars=cjk and kind != "characters", strip_accents=not accents, lowercase=lowercase
     )
     if kind == "characters":
         inner.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
@@ -50,9 +43,17 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
     return inner
 
 
-def split_at_whitespace(model: Any) -> tokenizers.Tokenizer:
-    """Tokenizer of a word model with fastText's rule: split at whitespace, no normalization."""
-    inner = tokenizers.Tokenizer(model)
+def word_level(words: Iterable[str], *, lowercase: bool, accents: bool, cjk: bool) -> tokenizers.Tokenizer:
+    """Word-level tokenizer of the special tokens and these words, with BERT's rules."""
+    vocab = {token: number for number, token in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
+    model = models.WordLevel(vocab, unk_token=SPECIALS["unk"])
+    inner = make("words", model, lowercase=lowercase, accents=accents, cjk=cjk)
+    return add_special_tokens(inner, SPECIALS.values())
+
+
+def split_at_whitespace(vocab: dict[str, int], unknown: str) -> tokenizers.Tokenizer:
+    """Word-level tokenizer with fastText's rule: split at whitespace, no normalization."""
+    inner = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=unknown))
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{WHITESPACE}]+"), "removed")
     return inner
 
@@ -64,65 +65,6 @@ def add_special_tokens(inner: tokenizers.Tokenizer, specials: Iterable[str]) -> 
     if begin is not None and end is not None and inner.post_processor is None:
         inner.post_processor = processors.BertProcessing((SPECIALS["sep"], end), (SPECIALS["cls"], begin))
     return inner
-
-
-def check_size(kind: Kind, size: int) -> None:
-    """Refuse a vocabulary too small for special tokens and bytes."""
-    smallest = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32
-    if size < smallest:
-        raise KeelError(f"a {kind} vocabulary of {size} is too small: use at least {smallest}")
-
-
-def learn(
-    texts: list[list[str]], kind: Kind, size: int, *, min_count: int, lowercase: bool, accents: bool
-) -> tokenizers.Tokenizer:
-    """Train a subword or character tokenizer of at most `size` tokens on lists of lines; deterministic."""
-    # BERT on byte-level BPE needs its five special tokens, GPT its end of text.
-    specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
-    settings: dict[str, Any] = {"vocab_size": size, "special_tokens": specials, "show_progress": False}
-    unknown = SPECIALS["unk"]
-    if kind == "bpe":
-        inner = make(kind, models.BPE(), lowercase=lowercase, accents=accents)
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        inner.train_from_iterator(
-            texts, trainers.BpeTrainer(min_frequency=min_count or 2, initial_alphabet=alphabet, **settings)
-        )
-    elif kind == "wordpiece":
-        inner = make(kind, models.WordPiece(unk_token=unknown), lowercase=lowercase, accents=accents)
-        # The library numbers "##a" by the order of a hash table, differently in every run, and ties depend on the
-        # numbers. So it gets the characters in order, as special tokens, which are made ordinary ones afterwards.
-        alphabet = _alphabet(texts, inner, size // 3)
-        inside = ("##" + character for character in alphabet if _continues_word(character))
-        settings["special_tokens"] = [*specials, *alphabet, *inside]
-        trainer = trainers.WordPieceTrainer(
-            min_frequency=min_count or 2, initial_alphabet=alphabet, limit_alphabet=len(alphabet), **settings
-        )
-        inner.train_from_iterator(texts, trainer)
-        model = models.WordPiece(inner.get_vocab(), unk_token=unknown)
-        inner = make(kind, model, lowercase=lowercase, accents=accents)
-    else:
-        inner = make(kind, models.WordLevel(unk_token=unknown), lowercase=lowercase, accents=accents)
-        inner.train_from_iterator(texts, trainers.WordLevelTrainer(min_frequency=min_count, **settings))
-    return add_special_tokens(inner, specials)
-
-
-def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, size: int) -> list[str]:
-    """The most frequent characters after normalization, sorted."""
-    raw: Counter[str] = Counter()
-    for lines in texts:
-        found, counts = np.unique(np.frombuffer("".join(lines).encode("utf-32-le"), np.uint32), return_counts=True)
-        raw.update(dict(zip(map(chr, found.tolist()), counts.tolist(), strict=True)))
-    normalized: Counter[str] = Counter()
-    for character, count in raw.items():
-        for plain in inner.normalizer.normalize_str(character).split():
-            normalized.update(dict.fromkeys(plain, count))
-    return sorted(sorted(normalized, key=lambda character: (-normalized[character], character))[:size])
-
-
-def _continues_word(character: str) -> bool:
-    """Whether a character may continue a word under BERT's rules: no punctuation, no Chinese."""
-    punctuation = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
-    return not punctuation and not CHINESE.match(character)
 
 
 def chinese_words() -> "ChineseWords":

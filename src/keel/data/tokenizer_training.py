@@ -1,16 +1,23 @@
 """Tokenizer training: subwords and characters from a sample of the corpus, words from all of it."""
 
+import unicodedata
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
 
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
 from keel.data.corpus_sample import sample_corpus
-from keel.data.sentence_splitting import detect_language
+from keel.data.sentence_splitting import CHINESE, detect_language
 from keel.data.tokenizer import Tokenizer
-from keel.data.tokenizer_rules import Choice, Kind, space_chinese_words
-from keel.errors import UsageError
+from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 
 MIN_PAIR_COUNT = 10
@@ -46,9 +53,17 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     kind: Kind = "wordpiece" if settings.kind == "auto" else settings.kind
     lowercase = kind in ("wordpiece", "words") if settings.lowercase == "auto" else settings.lowercase
     accents = not lowercase if settings.accents == "auto" else settings.accents
-    tokenizer_rules.check_size(kind, settings.vocab_size)
+    smallest = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32  # special tokens and bytes
+    if settings.vocab_size < smallest:
+        raise KeelError(f"a {kind} vocabulary of {settings.vocab_size} is too small: use at least {smallest}")
     if kind == "words":
-        return _train_words(corpus, settings, lowercase, accents, on_event)
+        from keel.data.word_vocabulary import learn_words  # imports Numba
+
+        chinese = language_of(corpus) == "zh"
+        if chinese:
+            note(on_event, "the text looks like Chinese: jieba segments it into words")
+        inner, phrases = learn_words(corpus, settings, lowercase, accents, chinese, on_event)
+        return Tokenizer(inner, chinese_words=chinese, phrases=phrases if any(phrases) else ())
     if settings.phrases:
         raise UsageError(f"phrases consist of words: use --text.tokenizer words, not {kind}")
     texts = sample_corpus(corpus, settings.sample, settings.seed, on_event)
@@ -59,47 +74,63 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
         settings_text = "--text.tokenizer wordpiece|bpe|words|characters and --text.lowercase yes|no"
         note(on_event, f"the text looks like {what} (WordPiece), {case}; change with {settings_text}")
     frequent = kind == "bpe" and settings.frequent_pairs
-    inner = tokenizer_rules.learn(
-        texts,
-        kind,
-        settings.vocab_size,
-        min_count=MIN_PAIR_COUNT if frequent else settings.min_count,
-        lowercase=lowercase,
-        accents=accents,
-    )
-    tokenizer = Tokenizer(inner)
+    min_count = MIN_PAIR_COUNT if frequent else settings.min_count
+    tokenizer = Tokenizer(_train_subwords(texts, kind, settings.vocab_size, min_count, lowercase, accents))
     if frequent:
         rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < settings.vocab_size else ""
         note(on_event, f"vocabulary: {len(tokenizer):,} BPE tokens{rare}; change with --text.vocabulary")
         if language_of(corpus) == "zh":
-            what = "a BPE token may be several characters, or part of one"
-            note(
-                on_event,
-                f"the text looks like Chinese: {what}; for one token per character, --text.tokenizer characters",
-            )
+            what = "the text looks like Chinese: a BPE token may be several characters, or part of one"
+            note(on_event, f"{what}; for one token per character, --text.tokenizer characters")
     return tokenizer
 
 
-def _train_words(
-    corpus: Corpus, settings: TokenizerSettings, lowercase: bool, accents: bool, on_event: OnEvent
-) -> Tokenizer:
-    from keel.data.word_vocabulary import learn_words  # imports Numba
+def _train_subwords(
+    texts: list[list[str]], kind: Kind, size: int, min_count: int, lowercase: bool, accents: bool
+) -> tokenizers.Tokenizer:
+    """Train a subword or character tokenizer of at most `size` tokens on lists of lines; deterministic."""
+    # BERT on byte-level BPE needs its five special tokens, GPT its end of text.
+    specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
+    settings: dict[str, Any] = {"vocab_size": size, "special_tokens": specials, "show_progress": False}
+    unknown = SPECIALS["unk"]
+    new = partial(tokenizer_rules.make, kind, lowercase=lowercase, accents=accents)
+    if kind == "bpe":
+        inner, alphabet = new(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(min_frequency=min_count or 2, initial_alphabet=alphabet, **settings)
+    elif kind == "wordpiece":
+        inner = new(models.WordPiece(unk_token=unknown))
+        # The library numbers "##a" by the order of a hash table, differently in every run, and ties depend on the
+        # numbers. So it gets the characters in order, as special tokens, which are made ordinary ones afterwards.
+        alphabet = _alphabet(texts, inner, size // 3)
+        inside = ("##" + character for character in alphabet if _continues_word(character))
+        settings |= {"special_tokens": [*specials, *alphabet, *inside], "limit_alphabet": len(alphabet)}
+        trainer = trainers.WordPieceTrainer(min_frequency=min_count or 2, initial_alphabet=alphabet, **settings)
+    else:
+        inner = new(models.WordLevel(unk_token=unknown))
+        trainer = trainers.WordLevelTrainer(min_frequency=min_count, **settings)
+    inner.train_from_iterator(texts, trainer)
+    if kind == "wordpiece":
+        inner = new(models.WordPiece(inner.get_vocab(), unk_token=unknown))
+    return tokenizer_rules.add_special_tokens(inner, specials)
 
-    chinese = language_of(corpus) == "zh"
-    if chinese:
-        note(on_event, "the text looks like Chinese: jieba segments it into words")
-    inner, phrases = learn_words(
-        corpus,
-        size=settings.vocab_size,
-        min_count=settings.min_count,
-        lowercase=lowercase,
-        accents=accents,
-        cjk=not chinese,
-        prepare=space_chinese_words if chinese else list,
-        passes=settings.phrases,
-        on_event=on_event,
-    )
-    return Tokenizer(inner, chinese_words=chinese, phrases=phrases if any(phrases) else ())
+
+def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, size: int) -> list[str]:
+    """The most frequent characters after normalization, sorted."""
+    raw: Counter[str] = Counter()
+    for lines in texts:
+        found, counts = np.unique(np.frombuffer("".join(lines).encode("utf-32-le"), np.uint32), return_counts=True)
+        raw.update(dict(zip(map(chr, found.tolist()), counts.tolist(), strict=True)))
+    normalized: Counter[str] = Counter()
+    for character, count in raw.items():
+        for plain in inner.normalizer.normalize_str(character).split():
+            normalized.update(dict.fromkeys(plain, count))
+    return sorted(sorted(normalized, key=lambda character: (-normalized[character], character))[:size])
+
+
+def _continues_word(character: str) -> bool:
+    """Whether a character may continue a word under BERT's rules: no punctuation, no Chinese."""
+    punctuation = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
+    return not punctuation and not CHINESE.match(character)
 
 
 def language_of(corpus: Corpus) -> Literal["en", "zh"]:

@@ -1,50 +1,35 @@
 """Word-level vocabulary, counted over a whole corpus."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tokenizers
-from tokenizers import models
 
-from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
 from keel.data.ordered_map import default_workers, ordered_map
-from keel.data.phrases import Encode, learn_phrases
+from keel.data.phrases import learn_phrases
 from keel.data.sentence_splitting import split_sentences
-from keel.data.tokenizer_rules import SPECIALS
+from keel.data.tokenizer_rules import SPECIALS, space_chinese_words, word_level
 from keel.data.word_splitting import LONGEST, WordSplitter
-from keel.data.word_table import WordTable, count_words
+from keel.data.word_table import count_words
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, note
 
-Prepare = Callable[[list[str]], list[str]]
-"""Preprocessing of texts: spaces between Chinese words."""
-
-
-class WordVocabulary(NamedTuple):
-    """Word-level tokenizer and phrases."""
-
-    inner: tokenizers.Tokenizer
-    phrases: list[list[str]]
-    """For each pass the pairs of words that are joined, as "new york"."""
+if TYPE_CHECKING:
+    from keel.data.tokenizer_training import TokenizerSettings
 
 
 def learn_words(
-    corpus: Corpus,
-    *,
-    size: int,
-    min_count: int,
-    lowercase: bool,
-    accents: bool,
-    cjk: bool,
-    prepare: Prepare,
-    passes: int,
-    on_event: OnEvent,
-) -> WordVocabulary:
-    """Count all words of a corpus; keep the `size` most frequent of those with a count of `min_count` or more."""
-    empty = models.WordLevel({SPECIALS["unk"]: 0}, unk_token=SPECIALS["unk"])
-    splitter = WordSplitter(tokenizer_rules.make("words", empty, lowercase=lowercase, accents=accents, cjk=cjk))
+    corpus: Corpus, settings: "TokenizerSettings", lowercase: bool, accents: bool, chinese: bool, on_event: OnEvent
+) -> tuple[tokenizers.Tokenizer, list[list[str]]]:
+    """Count all words of a corpus; keep the most frequent ones that occur often enough.
+
+    Returns the tokenizer and, for each pass, the pairs of words that are joined to phrases, as "new york".
+    """
+    prepare = space_chinese_words if chinese else list[str]
+    new = partial(word_level, lowercase=lowercase, accents=accents, cjk=not chinese)
+    splitter, size, min_count = WordSplitter(new([])), settings.vocab_size, settings.min_count
     workers = default_workers()
     found = count_words(corpus.texts(), prepare, splitter, workers)
     table = found.table
@@ -59,9 +44,15 @@ def learn_words(
         what = f"words with a count of {found.floor} or less were dropped while counting"
         note(on_event, f"{what}, to limit memory: there are too many distinct words")
     distinct, total = table.size, int(table.counts.sum()) + found.long
-    if passes:
-        encode = _encoder(corpus, splitter, table, prepare, workers)
-        words, counts, pairs = learn_phrases(encode, table.words(), passes)
+    if settings.phrases:
+
+        def encode(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+            split = splitter.split(prepare([sentence for text in texts for sentence in split_sentences(text)]))
+            return table.find(split), split.lengths
+
+        words, counts, pairs = learn_phrases(
+            lambda: ordered_map(encode, corpus.texts(), workers), table.words(), settings.phrases
+        )
         total = int(counts.sum()) + found.long
     else:
         table = table.above(min_count - 1)
@@ -74,32 +65,15 @@ def learn_words(
     if len(kept) == size - len(SPECIALS):
         why = f", the most frequent up to --text.vocabulary {size:,}"
     which = f"{'all of ' if len(kept) == distinct else ''}{distinct:,} distinct ones{why}"
-    note(
-        on_event,
-        f"vocabulary: {counted(len(kept), 'word')} ({which}; {share:.1%} of {total:,} tokens); change with --min-count",
-    )
-    # Two phrases may have the same form, a_b c and a b_c: they are one.
-    listed = dict.fromkeys([*SPECIALS.values(), *(words[number] for number in kept.tolist())])
-    numbers = {word: number for number, word in enumerate(listed)}
-    inner = tokenizer_rules.make(
-        "words", models.WordLevel(numbers, unk_token=SPECIALS["unk"]), lowercase=lowercase, accents=accents, cjk=cjk
-    )
+    what = f"vocabulary: {counted(len(kept), 'word')} ({which}; {share:.1%} of {total:,} tokens)"
+    note(on_event, f"{what}; change with --min-count")
     there = set(kept.tolist())
     joins = [[f"{words[a]} {words[b]}" for a, b, c in each.tolist() if {a, b, c} <= there] for each in pairs]
     if pairs:
-        note(
-            on_event,
-            f"{sum(map(len, joins)):,} phrases found, the most frequent: {_top_phrases(words, counts, pairs)}",
-        )
-    return WordVocabulary(tokenizer_rules.add_special_tokens(inner, SPECIALS.values()), joins)
-
-
-def _encoder(corpus: Corpus, splitter: WordSplitter, table: WordTable, prepare: Prepare, workers: int) -> Encode:
-    def encode(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        found = splitter.split(prepare([sentence for text in texts for sentence in split_sentences(text)]))
-        return table.find(found), found.lengths
-
-    return lambda: ordered_map(encode, corpus.texts(), workers)
+        top = _top_phrases(words, counts, pairs)
+        note(on_event, f"{sum(map(len, joins)):,} phrases found, the most frequent: {top}")
+    # Two phrases may have the same form, a_b c and a b_c: they are one.
+    return new(words[number] for number in kept.tolist()), joins
 
 
 def _select_words(words: list[str], counts: np.ndarray, pairs: list[np.ndarray], least: int, most: int) -> np.ndarray:
