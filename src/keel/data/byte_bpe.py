@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-LETTER, NUMBER, SPACE, OTHER, UNKNOWN = 0, 1, 2, 3, 4
+from keel.data.word_splitting import write_utf8
+
+ALPHABETIC, NUMBER, SPACE, OTHER, UNKNOWN = 0, 1, 2, 3, 4
 LONG = 512
 """Bytes of a part above which the library, which is not quadratic, is used."""
 SPACES = [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
@@ -26,13 +28,7 @@ class BytePairs:
     def __init__(self, vocabulary: dict[str, int], merges: Sequence[Sequence[str]]):
         characters = _byte_characters()
         self.bytes = np.array([vocabulary[characters[byte]] for byte in range(256)], np.int64)
-        size = 1 << max(4, (4 * len(merges)).bit_length())
-        self.keys, self.ranks = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-        self.joined = np.zeros(size, np.int64)
-        pairs = np.array([(vocabulary[a], vocabulary[b], vocabulary[a + b]) for a, b in merges], np.int64).reshape(
-            -1, 3
-        )
-        fill(self.keys, self.ranks, self.joined, pairs)
+        self.table = pair_table([(vocabulary[a], vocabulary[b], vocabulary[a + b]) for a, b in merges])
 
     @classmethod
     def of(cls, rules: dict[str, Any]) -> "BytePairs | None":
@@ -54,7 +50,7 @@ class BytePairs:
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         ids, counts = np.empty(4 * len(codes) + 1, np.int32), np.empty(len(texts), np.int64)
-        used = _encode(codes, sizes, _kinds(), self.bytes, self.keys, self.ranks, self.joined, ids, counts)
+        used = _encode(codes, sizes, _kinds(), self.bytes, *self.table, ids, counts)
         return ids[:used], counts
 
 
@@ -68,9 +64,9 @@ def _byte_characters() -> list[str]:
 
 @cache
 def _kinds() -> np.ndarray:
-    """[code points] category: code, number, whitespace, other, or unknown (unassigned, private, surrogate)."""
+    """[code points] category: alphabetic, number, whitespace, other, or unknown (unassigned, private, surrogate)."""
     kinds = np.full(0x110000, UNKNOWN, np.uint8)
-    names = {"L": LETTER, "N": NUMBER}
+    names = {"L": ALPHABETIC, "N": NUMBER}
     for number in range(0x32400):  # beyond it nothing but tags and variation selectors is assigned
         category = unicodedata.category(chr(number))
         if category not in ("Cn", "Co", "Cs"):
@@ -89,8 +85,16 @@ def slot(keys, key):
     return position
 
 
+def pair_table(pairs: Sequence[Sequence[int]] | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hash table of pairs of ids in the order of their ranks, each with the id of both joined: keys, ranks, joined."""
+    size = 1 << max(4, (4 * len(pairs)).bit_length())
+    table = np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    _fill(*table, np.array(pairs, np.int64).reshape(-1, 3))
+    return table
+
+
 @njit(cache=True)
-def fill(keys, ranks, joined, pairs):
+def _fill(keys, ranks, joined, pairs):
     for rank in range(len(pairs)):
         key = pairs[rank, 0] << 32 | pairs[rank, 1]
         position = slot(keys, key)
@@ -171,24 +175,10 @@ def _encode(codes, sizes, kinds, byte_ids, keys, ranks, joined, ids, counts):
                 if kinds[code] == UNKNOWN or count >= LONG:
                     supported = False
                     break
-                if code < 0x80:
-                    symbols[count] = byte_ids[code]
-                    count += 1
-                elif code < 0x800:
-                    symbols[count] = byte_ids[0xC0 | code >> 6]
-                    symbols[count + 1] = byte_ids[0x80 | code & 63]
-                    count += 2
-                elif code < 0x10000:
-                    symbols[count] = byte_ids[0xE0 | code >> 12]
-                    symbols[count + 1] = byte_ids[0x80 | code >> 6 & 63]
-                    symbols[count + 2] = byte_ids[0x80 | code & 63]
-                    count += 3
-                else:
-                    symbols[count] = byte_ids[0xF0 | code >> 18]
-                    symbols[count + 1] = byte_ids[0x80 | code >> 12 & 63]
-                    symbols[count + 2] = byte_ids[0x80 | code >> 6 & 63]
-                    symbols[count + 3] = byte_ids[0x80 | code & 63]
-                    count += 4
+                end_of_code = write_utf8(symbols, count, code)
+                for byte in range(count, end_of_code):
+                    symbols[byte] = byte_ids[symbols[byte]]
+                count = end_of_code
             count = _join(symbols, count, keys, ranks, joined, orders)
             for i in range(count):
                 ids[used] = symbols[i]

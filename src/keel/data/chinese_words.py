@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from keel.data.byte_bpe import slot
 from keel.errors import MissingExtra
 
 FIRST, LAST = 0x4E00, 0x9FD5
@@ -106,34 +107,22 @@ def _is_chinese(codes: np.ndarray) -> np.ndarray:
 @njit(cache=True, nogil=True)
 def _child(keys, nodes, node, code):
     """Child of a trie node; 0 if there is none."""
-    key = np.int64(node) << 21 | np.int64(code)
-    mask = len(keys) - 1
-    place = ((key * 0x9E3779B1) ^ (key >> 23)) & mask
-    while keys[place] != -1:
-        if keys[place] == key:
-            return nodes[place]
-        place = (place + 1) & mask
-    return 0
+    return nodes[slot(keys, np.int64(node) << 21 | np.int64(code))]
 
 
 @njit(cache=True, nogil=True)
 def _grow(codes, sizes, logs, keys, nodes, scores):
     """Build the trie of all words; returns the number of nodes."""
-    mask = len(keys) - 1
     used, begin = 1, 0
     for word in range(len(sizes)):
         node = 0
         for place in range(begin, begin + sizes[word]):
-            following = _child(keys, nodes, node, codes[place])
-            if following == 0:
-                key = np.int64(node) << 21 | np.int64(codes[place])
-                slot = ((key * 0x9E3779B1) ^ (key >> 23)) & mask
-                while keys[slot] != -1:
-                    slot = (slot + 1) & mask
-                keys[slot], nodes[slot] = key, used
-                following = used
+            key = np.int64(node) << 21 | np.int64(codes[place])
+            where = slot(keys, key)
+            if keys[where] == -1:
+                keys[where], nodes[where] = key, used
                 used += 1
-            node = following
+            node = nodes[where]
         scores[node] = logs[word]
         begin += sizes[word]
     return used

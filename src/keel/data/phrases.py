@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numba import njit
 
-from keel.data.byte_bpe import fill, slot
+from keel.data.byte_bpe import pair_table, slot
 
 DISCOUNT, THRESHOLD = 5, 10.0
 MAX_PAIRS = 20_000_000
@@ -24,17 +24,13 @@ class Phrases:
 
     def __init__(self, passes: Sequence[np.ndarray]):
         """Each pass is [pairs, 3]: two ids and the id of the phrase."""
-        pairs = np.concatenate([np.zeros((0, 3), np.int64), *passes]).astype(np.int64)
-        size = 1 << max(4, (4 * len(pairs)).bit_length())
-        self._keys, self._ranks = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-        self._joined = np.zeros(size, np.int64)
-        fill(self._keys, self._ranks, self._joined, pairs)
+        self._table = pair_table(np.concatenate([np.zeros((0, 3), np.int64), *passes]))
         self._limits = np.cumsum([0, *map(len, passes)])  # a rank below the second number is of the first pass
 
     def join(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids after joining, the number of ids per text, and the number of words of each id."""
         ids, lengths, sizes = ids.copy(), lengths.copy(), np.ones(len(ids), np.int64)
-        used = _join(ids, lengths, sizes, self._keys, self._ranks, self._joined, self._limits)
+        used = _join(ids, lengths, sizes, *self._table, self._limits)
         return ids[:used], lengths, sizes[:used]
 
 

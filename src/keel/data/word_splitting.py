@@ -91,7 +91,7 @@ class WordSplitter:
         return SEVERAL | (len(self._several) - 1)
 
     def _part(self, code: str) -> int:
-        """Letter, space or a word of its own, by how the library splits it between two codes."""
+        """Part of a word, space or a word of its own, by how the library splits it between two characters."""
         match len(self._splitter.pre_tokenize_str(f"a{code}a")):
             case 1:
                 return ord(code)
@@ -116,8 +116,8 @@ def word_key(text, start, end):
 
 
 @njit(cache=True, nogil=True)
-def _write(text, used, code):
-    """Write a code point in UTF-8."""
+def write_utf8(text, used, code):
+    """Write a code point in UTF-8; returns the end."""
     if code < 0x80:
         text[used] = code
         return used + 1
@@ -161,7 +161,7 @@ def _split(codes, sizes, actions, several, longest, text, ends, keys, lengths):
         for place in range(begin, stop + 1):
             action = actions[codes[place]] if place < stop else SPACE
             if 0 < action < ALONE:
-                used = _write(text, used, action)
+                used = write_utf8(text, used, action)
                 continue
             if action == 0:
                 continue
@@ -173,7 +173,7 @@ def _split(codes, sizes, actions, several, longest, text, ends, keys, lengths):
             for part in range(count):
                 step = several[row, part] if count > 1 else action
                 if 0 < step < ALONE:
-                    used = _write(text, used, step)
+                    used = write_utf8(text, used, step)
                 elif step != 0:
                     if used > start:
                         keys[words] = word_key(text, start, used)
@@ -182,7 +182,7 @@ def _split(codes, sizes, actions, several, longest, text, ends, keys, lengths):
                         ends[words] = start = used
                         words += 1
                     if step & ALONE:
-                        used = _write(text, used, step ^ ALONE)
+                        used = write_utf8(text, used, step ^ ALONE)
                         keys[words] = word_key(text, start, used)
                         ends[words] = start = used
                         words += 1
