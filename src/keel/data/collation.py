@@ -1,5 +1,6 @@
 """Collation: labelled examples as token ids, and batches of similar length from them, padded or packed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -7,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from keel.data.epoch_order import EpochOrder, epoch_rng
 from keel.data.examples import Examples
 from keel.data.token_batch import SubwordUnits, TokenBatch, pad_sequences
-from keel.training.counter_rng import CounterRng
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import Tensors
 
 TILE = 128
@@ -19,6 +19,39 @@ WORD_TILE = 16
 """The same for the selected tokens of a sequence."""
 BUCKET = 50
 """Batches that are sorted by length together: enough to avoid padding, few enough to keep batches mixed."""
+CACHED_EPOCHS = 4
+
+
+def epoch_rng(seed: int, epoch: int) -> np.random.Generator:
+    """The generator that shuffles one epoch."""
+    return np.random.default_rng(derive_seed(seed, "epoch", epoch))
+
+
+class EpochOrder:
+    """Example indices of each step; `make_order(seed, epoch)` is a permutation of `size` examples.
+
+    A corpus is too large for an array per epoch: `CounterRng.epoch_order` computes its permutation index by index.
+    """
+
+    def __init__(self, size: int, make_order: Callable[[int, int], np.ndarray]):
+        self.size, self.make_order = size, make_order
+        self._cache: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self, seed: int, epoch: int) -> np.ndarray:
+        """[size] all examples in the order of one epoch."""
+        if (seed, epoch) not in self._cache:
+            if len(self._cache) >= CACHED_EPOCHS:
+                self._cache.clear()
+            self._cache[seed, epoch] = self.make_order(seed, epoch)
+        return self._cache[seed, epoch]
+
+    def step_indices(self, rng: CounterRng, examples: range) -> np.ndarray:
+        """The examples of a part of a step; a batch may end one epoch and begin the next."""
+        epochs, position = np.divmod(int(rng.first_example) + np.arange(examples.start, examples.stop), self.size)
+        indices = np.empty_like(position)
+        for epoch in np.unique(epochs).tolist():
+            indices[epochs == epoch] = self(rng.seed, epoch)[position[epochs == epoch]]
+        return indices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,9 +90,8 @@ class EncodedExamples:
         lengths = self.lengths[index]
         starts = np.cumsum(lengths) - lengths
         total = -(-lengths.sum() // TILE) * TILE
-        positions = np.zeros(total, np.int64)
+        positions, source = np.zeros(total, np.int64), np.zeros(total, np.int64)
         positions[: lengths.sum()] = np.arange(lengths.sum()) - np.repeat(starts, lengths)
-        source = np.zeros(total, np.int64)
         source[: lengths.sum()] = positions[: lengths.sum()] + np.repeat(self.starts[index], lengths)
 
         def gather(flat: np.ndarray) -> Tensor:

@@ -8,18 +8,17 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from copy import copy
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from keel.data.sentence_splitting import Sentences
+from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.text_files import TextFile, file_kind, read_table, replace_all_surrogates, replace_surrogates
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 
-Part = TypeVar("Part")
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
 
@@ -56,15 +55,7 @@ class Corpus:
         sentences: Sentences | Literal["auto"] = "auto",
         on_event: OnEvent = ignore,
     ):
-        self.text_column = text_column
-        self.encoding = encoding
-        self.dedup: Dedup = dedup
-        self.sentences: Sentences = "split" if sentences == "auto" else sentences
-        self._sentences_given = sentences != "auto"
-        self.on_event = on_event
-        self._texts: list[str] = []
-        self._spool = None
-        self.files: list[Path] = []
+        self._configure(text_column, encoding, dedup, sentences, on_event)
         if not isinstance(source, Iterable | Path):
             what = f"{source!r} is neither a file nor a list of them"
             raise UsageError(f"{what}: give the names of text files, or texts as keel.Corpus.of([...])")
@@ -89,10 +80,20 @@ class Corpus:
             if not isinstance(text, str):
                 raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
-        corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
-        corpus.sentences, corpus._sentences_given = "split" if sentences == "auto" else sentences, sentences != "auto"
-        corpus.files, corpus._spool, corpus._texts = [], None, replace_all_surrogates(texts)
+        corpus._configure("text", "auto", dedup, sentences, on_event)
+        corpus._texts = replace_all_surrogates(texts)
         return corpus
+
+    def _configure(
+        self, text_column: str, encoding: str, dedup: Dedup, sentences: Sentences | Literal["auto"], on_event: OnEvent
+    ) -> None:
+        self.text_column, self.encoding, self.on_event = text_column, encoding, on_event
+        self.dedup: Dedup = dedup
+        self.sentences: Sentences = "split" if sentences == "auto" else sentences
+        self._sentences_given = sentences != "auto"
+        self.files: list[Path] = []
+        self._texts: list[str] = []
+        self._spool = None
 
     def with_sentences(self, sentences: Sentences) -> "Corpus":
         """The same text with this sentence splitting, unless it was set explicitly."""
@@ -113,21 +114,29 @@ class Corpus:
 
     def blocks(self) -> Iterator[Block]:
         """The text in blocks of about a megabyte at most."""
-        match self.dedup:
-            case "lines":
-                return self._distinct_lines()
-            case "documents":
-                return self._distinct_documents()
-            case _:
-                return self._blocks()
+        read = {"none": self._blocks, "lines": self._distinct_lines, "documents": self._distinct_documents}
+        return read[self.dedup]()
 
     def chunks(self, size: int = BLOCK // 2) -> Iterator[list[Block]]:
         """Blocks in chunks of about `size` characters; deterministic."""
-        return _together(((block, len(block.text)) for block in self.blocks()), size)
+        chunk: list[Block] = []
+        held = 0
+        for block in self.blocks():
+            chunk.append(block)
+            held += len(block.text)
+            if held >= size:
+                yield chunk
+                chunk, held = [], 0
+        if chunk:
+            yield chunk
 
-    def texts(self, size: int = BLOCK // 2) -> Iterator[list[str]]:
+    def texts(self) -> Iterator[list[str]]:
         """The texts of the same chunks."""
-        return _together(((block.text, len(block.text)) for block in self.blocks()), size)
+        return ([block.text for block in chunk] for chunk in self.chunks())
+
+    def language(self) -> Literal["en", "zh"]:
+        """Language of the beginning of the text."""
+        return detect_language("\n".join(block.text[:1000] for block in islice(self.blocks(), 100)))
 
     def fingerprint(self) -> str:
         """Hash of the contents and the settings; equal hashes mean equal documents."""
@@ -162,18 +171,14 @@ class Corpus:
                 for number, text in self._column(path):
                     yield from (Block(begins, part, number) for begins, part in cut_text(text))
         for number, text in enumerate(self._texts, 1):
-            if len(text) > BLOCK:
-                yield from (Block(begins, part, number) for begins, part in cut_text(text))
-            elif text.strip():
-                yield Block(True, text, number)
+            yield from (Block(begins, part, number) for begins, part in cut_text(text))
 
     def _column(self, path: Path) -> Iterator[tuple[int, str]]:
         empty = 0
         for number, row in read_table(path, self.encoding, self.on_event):
             if number <= 2 and self.text_column not in row:
-                raise KeelError(
-                    f"{path}:{number}: no column {self.text_column!r} among {list(row)}: name one with --text-column"
-                )
+                what = f"no column {self.text_column!r} among {list(row)}"
+                raise KeelError(f"{path}:{number}: {what}: name one with --text-column")
             text = row.get(self.text_column)
             if text is None:
                 empty += 1
@@ -182,8 +187,7 @@ class Corpus:
             else:
                 raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
         if empty:
-            rows = counted(empty, "row")
-            note(self.on_event, f"{path}: {rows} without {self.text_column!r} passed over")
+            note(self.on_event, f"{path}: {counted(empty, 'row')} without {self.text_column!r} passed over")
 
     def _distinct_lines(self) -> Iterator[Block]:
         seen = _Seen()
@@ -220,19 +224,6 @@ class Corpus:
 
     def _name(self, path: Path) -> str:
         return "<stdin>" if self._spool and str(path) == self._spool.name else str(path)
-
-
-def _together(sized: Iterable[tuple[Part, int]], size: int) -> Iterator[list[Part]]:
-    chunk: list[Part] = []
-    held = 0
-    for part, length in sized:
-        chunk.append(part)
-        held += length
-        if held >= size:
-            yield chunk
-            chunk, held = [], 0
-    if chunk:
-        yield chunk
 
 
 class _Seen:

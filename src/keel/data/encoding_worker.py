@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import IO, cast
 
@@ -70,19 +70,16 @@ def encode_chunks(
 ) -> Iterator[Encoded]:
     """Encode chunks in parallel processes (threads, for compiled code); yields them in order."""
     chunks = iter(chunks)
-    first, second = next(chunks, None), next(chunks, None)
-    if first is None:
+    first = list(islice(chunks, 2))
+    chunks = chain(first, chunks)
+    if workers == 1 or len(first) < 2:
+        yield from (encode_chunk(tokenizer, chunk, words, sentences) for chunk in chunks)
         return
-    if workers == 1 or second is None:
-        for chunk in chain([first], [second] if second else [], chunks):
-            yield encode_chunk(tokenizer, chunk, words, sentences)
-        return
-    chunks = chain([first, second], chunks)
     if tokenizer.compile():
         yield from ordered_map(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
         return
-    idle: SimpleQueue[_Worker] = SimpleQueue()
     pool = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
+    idle: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:
         idle.put(worker)
 
@@ -104,15 +101,12 @@ class _Worker:
     """One process that encodes chunks."""
 
     def __init__(self, tokenizer: Tokenizer, words: bool, sentences: Sentences):
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        path = os.pathsep.join(filter(None, sys.path))
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from keel.data.encoding_worker import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env=os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
             start_new_session=True,  # Ctrl-C is for the parent, which ends the workers itself
         )
         self.requests = cast(IO[bytes], self.process.stdin)

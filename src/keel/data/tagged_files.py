@@ -3,7 +3,7 @@
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,6 @@ FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEP
 TAGGED = ("UPOS", "XPOS", "HEAD", "DEPREL")
 """Fields in which _ is a missing value, not an empty one."""
 CONLLU = {name: number for number, name in enumerate(FIELDS)}
-DESCRIPTIONS = {
-    "slashes": "word/tag",
-    "segmented": "words separated by whitespace (word segmentation)",
-    "text": "text without tags, one sentence per line",
-}
 LONG_CHINESE = 4
 """Average length in characters that Chinese words do not reach."""
 SLASHED = re.compile(r"\[?(.*?)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
@@ -43,18 +38,17 @@ class RawSentence(NamedTuple):
     text: str = ""
 
 
-def make_sentence(words: list[Any], tags: list[Any] | None, location: str) -> RawSentence:
+def make_sentence(words: Sequence[Any], tags: Sequence[Any] | None, location: str) -> RawSentence:
     """A sentence whose words have one location."""
     if not words:
         raise KeelError(f"{location}: this sentence is empty: drop it")
     if tags is not None and len(words) != len(tags):
         what = f"it has {counted(len(words), 'word')} but {counted(len(tags), 'tag')}"
         raise KeelError(f"{location}: {what}: give each word one tag")
-    for values in (words, tags or []):
-        for number, value in enumerate(values):
+    for what, values in (("word", words), ("tag", tags or [])):
+        for number, value in enumerate(values, 1):
             if value is None or value == "":
-                what = "word" if values is words else "tag"
-                raise KeelError(f"{location}: {what} {number + 1} is empty: fill it in, or drop the sentence")
+                raise KeelError(f"{location}: {what} {number} is empty: fill it in, or drop the sentence")
     return RawSentence(list(map(str, words)), None if tags is None else list(map(str, tags)), [location] * len(words))
 
 
@@ -63,25 +57,17 @@ def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent
     beside = path.parent / path.name.replace("seq.in", "seq.out")
     lines = list(open_text(path, columns.encoding, on_event))
     if path.name.startswith("seq.in") and beside.is_file():  # ATIS, SNIPS: words here, tags there
-        yield from _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
-        return
+        return _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
     format = columns.format if columns.format != "auto" else _infer_format(lines, path)
-    if format in DESCRIPTIONS:
-        note(on_event, f"{name}: read as {DESCRIPTIONS[format]} (--format {format}; choose another to change it)")
     if format == "conllu":
-        yield from _conllu(lines, name, columns, on_event)
-    elif format == "columns":
+        return _conllu(lines, name, columns, on_event)
+    if format == "columns":
         if columns.format == "auto":
             _refuse_texts(lines, name)
-        yield from _columns(lines, name, columns, on_event)
-    elif format == "slashes":
-        yield from _slashes(lines, name)
-    elif format == "segmented":
-        yield from _segmented(lines, name)
-    else:
-        for number, line in lines:
-            if line.strip():
-                yield RawSentence([], None, [f"{name}:{number}"], line)
+        return _columns(lines, name, columns, on_event)
+    described, parse = LINE_FORMATS[format]
+    note(on_event, f"{name}: read as {described} (--format {format}; choose another to change it)")
+    return (parse(line, f"{name}:{number}") for number, line in lines if line.strip())
 
 
 def looks_tagged(lines: list[str]) -> bool:
@@ -242,27 +228,32 @@ def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> I
             sentence = []
 
 
-def _slashes(lines: Lines, name: str) -> Iterator[RawSentence]:
-    for number, line in lines:
-        words: list[str] = []
-        tags: list[str] = []
-        for field in line.split():
-            parts = SLASHED.fullmatch(field)
-            if parts is None or not parts[1]:
-                raise KeelError(f"{name}:{number}: {field[:40]!r} has no tag: write word/tag")
-            words.append(parts[1])
-            tags.append(parts[2])
-        if words:
-            yield RawSentence(words, tags, [f"{name}:{number}"] * len(words))
+def _slashes(line: str, location: str) -> RawSentence:
+    fields = [(field, SLASHED.fullmatch(field)) for field in line.split()]
+    for field, parts in fields:
+        if parts is None or not parts[1]:
+            raise KeelError(f"{location}: {field[:40]!r} has no tag: write word/tag")
+    found = [parts.groups() for _, parts in fields if parts]
+    return make_sentence([word for word, _ in found], [tag for _, tag in found], location)
 
 
-def _segmented(lines: Lines, name: str) -> Iterator[RawSentence]:
+def _segmented(line: str, location: str) -> RawSentence:
     """Character tags of a word segmentation (分词): B, M, E in longer words, S for a single character."""
-    for number, line in lines:
-        words = line.split()
-        tags = [tag for word in words for tag in ("S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E")]
-        if words:
-            yield RawSentence(list("".join(words)), tags, [f"{name}:{number}"] * len(tags))
+    words = line.split()
+    tags = [tag for word in words for tag in ("S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E")]
+    return make_sentence("".join(words), tags, location)
+
+
+def _running_text(line: str, location: str) -> RawSentence:
+    return RawSentence([], None, [location], line)
+
+
+LINE_FORMATS: dict[str, tuple[str, Callable[[str, str], RawSentence]]] = {
+    "slashes": ("word/tag", _slashes),
+    "segmented": ("words separated by whitespace (word segmentation)", _segmented),
+    "text": ("text without tags, one sentence per line", _running_text),
+}
+"""Formats of one sentence per line: a description, and the parser of a line."""
 
 
 def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[RawSentence]:

@@ -59,24 +59,21 @@ def read_tagged_sentences(source: Any, columns: Columns = DEFAULT_COLUMNS, on_ev
         expected = "give a word and its tag per line, sentences separated by blank lines"
         raise KeelError(f"{name} has no sentences: {expected}")
     _report_suspicious(found, on_event)
-    tagged = [sentence for sentence in found if sentence.tags is not None]
-    if not tagged:
+    untagged = [sentence for sentence in found if sentence.tags is None]
+    if len(untagged) == len(found):
         return Examples.of([_example(sentence, None) for sentence in found], None, name)
-    if len(tagged) < len(found):
-        untagged = next(sentence for sentence in found if sentence.tags is None)
-        raise KeelError(f"{untagged.locations[0]}: this sentence has no tags, though others have: tag it or drop it")
-    scheme = detect_scheme(sentence.tags or [] for sentence in found)
-    if scheme == "none":
-        _refuse_other_tags(found, columns)
-    elif has_few_foreign_prefixes(sentence.tags or [] for sentence in found):
-        _refuse_foreign_prefixes(found)
-    target = _target_scheme(found, scheme, columns, name, on_event)
-    tags = [_convert_tags(sentence.tags or [], scheme, target) for sentence in found]
+    if untagged:
+        what = "this sentence has no tags, though others have"
+        raise KeelError(f"{untagged[0].locations[0]}: {what}: tag it or drop it")
+    tags = [sentence.tags or [] for sentence in found]
+    scheme = detect_scheme(tags)
+    _refuse_stray_tags(found, tags, scheme, columns)
+    target = _target_scheme(tags, scheme, columns, name, on_event)
     if scheme != "none":
-        _report_invalid(found, scheme, on_event)
-    items = [_example(sentence, each) for sentence, each in zip(found, tags, strict=True)]
-    names = complete_tags((tag for each in tags for tag in each), target)
-    return Examples.of(items, TagLabels(), name, tuple(sorted(names)))
+        _report_invalid(found, tags, scheme, on_event)
+    converted = [_convert_tags(each, scheme, target) for each in tags]
+    names = complete_tags((tag for each in converted for tag in each), target)
+    return Examples.of(list(map(_example, found, converted)), TagLabels(), name, tuple(sorted(names)))
 
 
 def split_words(text: str, *, chinese_words: bool = False) -> list[str]:
@@ -97,39 +94,33 @@ def _example(sentence: RawSentence, tags: Sequence[str] | None) -> Example:
     return Example(sentence.text or separator.join(words), None, label, sentence.locations[0], words)
 
 
-def _refuse_other_tags(found: list[RawSentence], columns: Columns) -> None:
-    """Refuse a few tags of no scheme: they would make all tags plain, and no entity would be scored."""
-    few_others = has_few_other_tags(sentence.tags or [] for sentence in found)
-    if not few_others and columns.scheme == "auto":
-        return
-    for sentence in found:
+def _refuse_stray_tags(found: list[RawSentence], tags: list[list[str]], scheme: Scheme, columns: Columns) -> None:
+    """Refuse a few tags of no scheme, which would make all tags plain, or of BIOES, which would make BIO invalid."""
+    error, what, remedy = KeelError, "", "correct it"
+    if scheme != "none":
+        if has_few_foreign_prefixes(tags):
+            what = "is not a BIO tag, though most others are"
+    elif has_few_other_tags(tags):
+        others = detect_scheme([tag for tag in each if is_entity_tag(tag)] for each in tags)
+        what = f"is not a {others.removesuffix('1')} tag, though most others are"
+    elif columns.scheme != "auto":
+        error, what = UsageError, f"is not an entity tag and cannot be converted to {columns.scheme}"
+        remedy = "correct it, or leave out --scheme"
+    for sentence in found if what else []:
         for tag, location in zip(sentence.tags or [], sentence.locations, strict=True):
-            if not is_entity_tag(tag) and few_others:
-                scheme = detect_scheme([tag for tag in each.tags or [] if is_entity_tag(tag)] for each in found)
-                what = f"{tag!r} is not a {scheme.removesuffix('1')} tag, though most others are"
-                raise KeelError(f"{location}: {what}: correct it")
-            if not is_entity_tag(tag):
-                what = f"{tag!r} is not an entity tag and cannot be converted to {columns.scheme}"
-                raise UsageError(f"{location}: {what}: correct it, or leave out --scheme")
+            if not is_entity_tag(tag) if scheme == "none" else tag[0] in FOREIGN:
+                raise error(f"{location}: {tag!r} {what}: {remedy}")
 
 
-def _refuse_foreign_prefixes(found: list[RawSentence]) -> None:
-    """Refuse a few tags of BIOES: all others would become invalid."""
-    pairs = (pair for each in found for pair in zip(each.tags or [], each.locations, strict=True))
-    tag, location = next((tag, location) for tag, location in pairs if tag[0] in FOREIGN)
-    raise KeelError(f"{location}: {tag!r} is not a BIO tag, though most others are: correct it")
-
-
-def _target_scheme(found: list[RawSentence], scheme: Scheme, columns: Columns, name: str, on_event: OnEvent) -> Scheme:
-    if columns.scheme != "auto" and scheme == "none":
-        what = f"its tags are not entity tags and cannot be converted to {columns.scheme}"
-        raise UsageError(f"{name}: {what}: leave out --scheme")
+def _target_scheme(tags: list[list[str]], scheme: Scheme, columns: Columns, name: str, on_event: OnEvent) -> Scheme:
+    if scheme == "none":
+        if columns.scheme != "auto":
+            what = f"its tags are not entity tags and cannot be converted to {columns.scheme}"
+            raise UsageError(f"{name}: {what}: leave out --scheme")
+        return scheme
     target = columns.scheme if columns.scheme != "auto" else "BIO" if scheme == "BIO1" else scheme
     known = f"{scheme} (B only between adjacent entities of one type)" if scheme == "BIO1" else scheme
-    prefixes = (
-        {tag.partition("-")[0] for sentence in found for tag in sentence.tags or []} if scheme != "none" else set()
-    )
-    if others := prefixes - {OUTSIDE, *PREFIXES.get(scheme, "")}:
+    if others := {tag.partition("-")[0] for each in tags for tag in each} - {OUTSIDE, *PREFIXES[scheme]}:
         known = f"{scheme} with other prefixes ({', '.join(sorted(others))})"
     if target != scheme or others:
         note(on_event, f"{name}: tags are {known}, converted to {target}")
@@ -144,19 +135,19 @@ def _convert_tags(tags: Sequence[str], scheme: Scheme, target: Scheme) -> Sequen
     return write_tags(extract_entities(tags), len(tags), target)
 
 
-def _report_invalid(found: list[RawSentence], scheme: Scheme, on_event: OnEvent) -> None:
-    invalid = [(sentence, index) for sentence in found for index in invalid_transitions(sentence.tags or [], scheme)]
-    if invalid:
-        (sentence, index), tags = invalid[0], invalid[0][0].tags or []
-        if index == len(tags):
-            what = f"{tags[-1]!r} at the end of the sentence"
-        else:
-            what = f"{tags[index]!r} {f'after {tags[index - 1]!r}' if index else 'at the start of the sentence'}"
-        remedy = "read as conlleval does, an entity starts or ends there: correct the tags if that is wrong"
-        count = counted(len(invalid), "invalid tag", "invalid tags")
-        note(
-            on_event, f"{sentence.locations[min(index, len(tags) - 1)]}: {count} in {scheme}, such as {what}; {remedy}"
-        )
+def _report_invalid(found: list[RawSentence], tags: list[list[str]], scheme: Scheme, on_event: OnEvent) -> None:
+    invalid = [(number, index) for number, each in enumerate(tags) for index in invalid_transitions(each, scheme)]
+    if not invalid:
+        return
+    number, index = invalid[0]
+    here, locations = tags[number], found[number].locations
+    if index == len(here):
+        what = f"{here[-1]!r} at the end of the sentence"
+    else:
+        what = f"{here[index]!r} {f'after {here[index - 1]!r}' if index else 'at the start of the sentence'}"
+    count = f"{counted(len(invalid), 'invalid tag')} in {scheme}, such as {what}"
+    remedy = "read as conlleval does, an entity starts or ends there: correct the tags if that is wrong"
+    note(on_event, f"{locations[min(index, len(here) - 1)]}: {count}; {remedy}")
 
 
 def _report_suspicious(found: list[RawSentence], on_event: OnEvent) -> None:

@@ -4,7 +4,6 @@ import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -59,7 +58,7 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     if kind == "words":
         from keel.data.word_vocabulary import learn_words  # imports Numba
 
-        chinese = language_of(corpus) == "zh"
+        chinese = corpus.language() == "zh"
         if chinese:
             note(on_event, "the text looks like Chinese: jieba segments it into words")
         inner, phrases = learn_words(corpus, settings, lowercase, accents, chinese, on_event)
@@ -79,7 +78,7 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     if frequent:
         rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < settings.vocab_size else ""
         note(on_event, f"vocabulary: {len(tokenizer):,} BPE tokens{rare}; change with --text.vocabulary")
-        if language_of(corpus) == "zh":
+        if corpus.language() == "zh":
             what = "the text looks like Chinese: a BPE token may be several characters, or part of one"
             note(on_event, f"{what}; for one token per character, --text.tokenizer characters")
     return tokenizer
@@ -131,8 +130,3 @@ def _continues_word(character: str) -> bool:
     """Whether a character may continue a word under BERT's rules: no punctuation, no Chinese."""
     punctuation = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
     return not punctuation and not CHINESE.match(character)
-
-
-def language_of(corpus: Corpus) -> Literal["en", "zh"]:
-    """Language of the beginning of a corpus."""
-    return detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100)))

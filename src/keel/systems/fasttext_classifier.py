@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.epoch_order import EpochOrder, epoch_rng
+from keel.data.collation import EpochOrder, epoch_rng
 from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import HuffmanTree, huffman_tree
