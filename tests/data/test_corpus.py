@@ -26,8 +26,8 @@ def test_blank_lines_and_files_part_documents(tmp_path: Path) -> None:
 def test_a_block_knows_its_line(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "\n\none\ntwo\n\n  \nthree\n")
     write(tmp_path / "b.csv", 'text\n"one\ntwo"\n\nthree\n')
-    for name, places in (("a.txt", [3, 7]), ("b.csv", [2, 5])):
-        assert [block.line for block in Corpus(tmp_path / name).blocks()] == places
+    for name, numbers in (("a.txt", [3, 7]), ("b.csv", [2, 5])):
+        assert [block.line for block in Corpus(tmp_path / name).blocks()] == numbers
     lines = [f"{number} {'x' * (number % 90)}\n" for number in range(1, 60_000)]
     long = list(Corpus(write(tmp_path / "c.txt", "\n" + "".join(lines))).blocks())
     assert len(long) > 2
@@ -37,10 +37,10 @@ def test_a_block_knows_its_line(tmp_path: Path) -> None:
 def test_a_row_of_a_table_is_a_document(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 'id,body\n1,"one\n\nstill one"\n2,two\n')
     write(tmp_path / "b.jsonl", json.dumps({"body": "three"}) + "\n" + json.dumps({"body": None}) + "\n")
-    said: list[dict] = []
-    corpus = Corpus([tmp_path / "a.csv", tmp_path / "b.jsonl"], text_column="body", on_event=said.append)
+    events: list[dict] = []
+    corpus = Corpus([tmp_path / "a.csv", tmp_path / "b.jsonl"], text_column="body", on_event=events.append)
     assert list(corpus.documents()) == ["one\n\nstill one", "two", "three"]
-    assert "1 row without 'body'" in said[0]["text"]
+    assert "1 row without 'body'" in events[0]["text"]
 
 
 def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_documents_in_memory_are_kept_whole_and_mended() -> None:
 
 def test_lines_or_documents_seen_before_are_dropped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "same\nfirst\n\nsame\nfirst\n\nsame\nsecond\n")
-    said: list[dict] = []
-    assert list(Corpus(path, dedup="documents", on_event=said.append).documents()) == ["same\nfirst", "same\nsecond"]
-    assert list(Corpus(path, dedup="lines", on_event=said.append).documents()) == ["same\nfirst", "second"]
-    assert [event["text"].split(" seen")[0] for event in said] == ["1 document", "3 lines"]
+    events: list[dict] = []
+    assert list(Corpus(path, dedup="documents", on_event=events.append).documents()) == ["same\nfirst", "same\nsecond"]
+    assert list(Corpus(path, dedup="lines", on_event=events.append).documents()) == ["same\nfirst", "second"]
+    assert [event["text"].split(" seen")[0] for event in events] == ["1 document", "3 lines"]
 
 
 def test_the_fingerprint_is_that_of_content_and_reading(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Texts with choices are read in the forms they are published in, and what is wrong with them is said."""
+"""Texts with choices are read in the forms they are published in, and errors name what is wrong."""
 
 import io
 import json
@@ -26,7 +26,7 @@ RACE = {
 }
 
 
-def written(folder: Path, name: str, text: str) -> Path:
+def write_text(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -34,7 +34,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def lines(folder: Path, *records: dict[str, Any]) -> Path:
-    return written(folder, "data.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    return write_text(folder, "data.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_forms_of_json_lines(tmp_path: Path, record: dict[str, Any], text: str, 
 
 
 def test_tables_of_swag_and_codah(tmp_path: Path):
-    (swag,) = read_choices(written(tmp_path, "swag.csv", SWAG))
+    (swag,) = read_choices(write_text(tmp_path, "swag.csv", SWAG))
     assert (swag.text, swag.choices, swag.label) == ("A man sits. He", ("runs, fast", "eats", "sleeps", "sings"), 2)
-    codah = read_choices(written(tmp_path, "codah.tsv", "o\tI am\thot\tcold\t1\nc\tHe is\told\tnew\t0\n"))
+    codah = read_choices(write_text(tmp_path, "codah.tsv", "o\tI am\thot\tcold\t1\nc\tHe is\told\tnew\t0\n"))
     assert [(each.text, each.choices, each.label) for each in codah] == [
         ("I am", ("hot", "cold"), 1),
         ("He is", ("old", "new"), 0),
@@ -74,7 +74,7 @@ def test_the_right_answer_does_not_always_come_first(tmp_path: Path):
 
 def test_race_in_folders_and_in_a_tar(tmp_path: Path):
     for split in ("train", "test"):
-        written(tmp_path, f"RACE/{split}/middle/1.txt", json.dumps(RACE))
+        write_text(tmp_path, f"RACE/{split}/middle/1.txt", json.dumps(RACE))
     with tarfile.open(tmp_path / "race.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "RACE", "RACE")
     for source in (tmp_path / "RACE/test", tmp_path / "race.tar.gz/test", tmp_path / "race.tar.gz/RACE/test/middle"):
@@ -147,24 +147,24 @@ def test_half_of_a_text_may_be_missing(tmp_path: Path, record: dict[str, Any], t
 
 def test_an_empty_cell_between_choices_is_no_end_of_them(tmp_path: Path):
     table = "context,ending0,ending1,ending2,label\na,x,y,,1\n"
-    (example,) = read_choices(written(tmp_path, "fewer.csv", table))
+    (example,) = read_choices(write_text(tmp_path, "fewer.csv", table))
     assert example.choices == ("x", "y")
     with pytest.raises(KeelError, match="choice 1 is empty"):
-        read_choices(written(tmp_path, "hole.csv", table.replace("a,x,y,,", "a,x,,y,")))
+        read_choices(write_text(tmp_path, "hole.csv", table.replace("a,x,y,,", "a,x,,y,")))
 
 
 def test_nothing_and_damage(tmp_path: Path):
     with pytest.raises(KeelError, match="has no examples"):
-        read_choices(written(tmp_path, "empty.jsonl", ""))
+        read_choices(write_text(tmp_path, "empty.jsonl", ""))
     damaged = tmp_path / "cut.tar.gz"
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        written(tmp_path, "1.txt", json.dumps(RACE) * 500)
+        write_text(tmp_path, "1.txt", json.dumps(RACE) * 500)
         tar.add(tmp_path / "1.txt")
     damaged.write_bytes(buffer.getvalue()[:100])
     with pytest.raises(KeelError, match="damaged or truncated"):
         read_choices(damaged)
-    written(tmp_path, "bad/1.txt", "no json")
+    write_text(tmp_path, "bad/1.txt", "no json")
     with pytest.raises(KeelError, match="is not JSON"):
         read_choices(tmp_path / "bad")
 

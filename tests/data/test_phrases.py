@@ -17,15 +17,15 @@ from keel.errors import KeelError
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
     """Made-up words, drawn so that some stand together: new york, los angeles, new york city."""
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     words = [f"w{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(150)]
     share = 1 / np.arange(1, 151)
     found = []
     for _ in range(1500):
-        sentence = draw.choice(words, 8, p=share / share.sum()).tolist()
+        sentence = rng.choice(words, 8, p=share / share.sum()).tolist()
         for phrase, chance in (("new york", 0.06), ("new york city", 0.04), ("los angeles", 0.03), ("new", 0.02)):
-            if draw.random() < chance:
-                sentence.insert(int(draw.integers(8)), phrase)
+            if rng.random() < chance:
+                sentence.insert(int(rng.integers(8)), phrase)
         found.append(" ".join(sentence))
     return found
 
@@ -46,15 +46,15 @@ def test_one_pass_is_gensims(sentences: list[str], corpus: Corpus) -> None:
 
 
 def test_two_passes_join_what_was_joined(sentences: list[str], corpus: Corpus, tmp_path: Path) -> None:
-    said: list[dict] = []
-    tokenizer = Tokenizer.train(corpus, kind="words", phrases=2, min_count=3, on_event=said.append)
+    events: list[dict] = []
+    tokenizer = Tokenizer.train(corpus, kind="words", phrases=2, min_count=3, on_event=events.append)
     text = "Wab New  York City los angeles"
-    pieces = tokenizer.encode(text)
-    assert [tokenizer.token_of(number) for number in pieces.ids] == ["wab", "new_york_city", "los_angeles"]
-    assert [text[start:end] for start, end in pieces.offsets] == ["Wab", "New  York City", "los angeles"]
-    assert pieces.word_ids == [0, 1, 4]
-    assert "phrases found" in said[-1]["text"]
-    assert "new_york" in said[-1]["text"]
+    encoding = tokenizer.encode(text)
+    assert [tokenizer.token_of(number) for number in encoding.ids] == ["wab", "new_york_city", "los_angeles"]
+    assert [text[start:end] for start, end in encoding.offsets] == ["Wab", "New  York City", "los angeles"]
+    assert encoding.word_ids == [0, 1, 4]
+    assert "phrases found" in events[-1]["text"]
+    assert "new_york" in events[-1]["text"]
     tokenizer.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert again.encode_many([text, "", "new"]) == tokenizer.encode_many([text, "", "new"])
@@ -71,7 +71,7 @@ def test_parts_of_phrases_stay_in_the_vocabulary(corpus: Corpus, tmp_path: Path)
     assert tokenizer.id_of("los_angeles") in tokens.ids
 
 
-def test_marks_are_never_joined() -> None:
+def test_punctuation_is_never_joined() -> None:
     text = " ".join(f"one{number} ( born three{number}" for number in range(50))
     tokenizer = Tokenizer.train(Corpus.of([text] * 2), kind="words", phrases=1)
     assert not tokenizer._phrase_pairs
@@ -91,8 +91,8 @@ def test_pairs_join_from_the_left_within_a_text() -> None:
 
 
 def test_the_count_of_pairs_is_bounded() -> None:
-    draw = np.random.default_rng(0)
-    ids = draw.integers(0, 300, 400_000).astype(np.int32)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 300, 400_000).astype(np.int32)
     exact, bounded = PairCounts(), PairCounts(most=20_000)
     for start in range(0, len(ids), 10_000):
         part = np.append(ids[start : start + 10_000], [7, 8] * 50).astype(np.int32)

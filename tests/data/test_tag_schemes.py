@@ -23,12 +23,12 @@ from keel.data.tag_schemes import (
 from keel.metrics import scores as score_module
 from keel.metrics.tagging_scores import score_tags
 
-LETTERS: dict[Scheme, str] = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
-SCHEMES = list(LETTERS)
+PREFIXES: dict[Scheme, str] = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
+SCHEMES = list(PREFIXES)
 
 
-def random_tags(rng: random.Random, letters: str, types: list[str], outside: int = 2) -> list[str]:
-    names = ["O"] * outside + [f"{letter}-{kind}" if kind else letter for letter in letters for kind in types]
+def random_tags(rng: random.Random, prefixes: str, types: list[str], outside: int = 2) -> list[str]:
+    names = ["O"] * outside + [f"{prefix}-{kind}" if kind else prefix for prefix in prefixes for kind in types]
     return rng.choices(names, k=rng.randint(0, 9))
 
 
@@ -49,7 +49,7 @@ def test_entities_are_those_of_seqeval(scheme: Scheme, types: list[str]) -> None
 
     rng = random.Random(f"{scheme} {types}")
     for _ in range(10_000):
-        tags = random_tags(rng, LETTERS[scheme], types)
+        tags = random_tags(rng, PREFIXES[scheme], types)
         # seqeval calls the inside I, and what has no type "_".
         theirs = get_entities([f"I{tag[1:]}" if tag[0] == "M" else tag for tag in tags])
         expected = [Entity("" if kind == "_" else kind, start, end + 1) for kind, start, end in theirs]
@@ -62,9 +62,9 @@ def random_guess(rng: random.Random, tags: list[str], names: list[str], kind: in
         return tags[::-1]
     if kind == 1:
         return [tag if rng.random() < 0.8 else rng.choice(names) for tag in tags]
-    if kind == 2:  # all bounds as they are, all types wrong
+    if kind == 2:  # all bounds unchanged, all types wrong
         return [tag[0] + tag[1:].translate(str.maketrans("ABC", "BCA")) for tag in tags]
-    if kind == 3:  # all types as they are, every beginning an inside
+    if kind == 3:  # all types unchanged, every beginning an inside
         return [f"I{tag[1:]}" if tag[0] in "BS" and tag[1:] else tag for tag in tags]
     if kind == 4:
         return ["O"] * len(tags)
@@ -78,12 +78,12 @@ def test_scores_are_those_of_seqeval(scheme: Scheme, monkeypatch: pytest.MonkeyP
     judge: Any = theirs.classification_report
     monkeypatch.setattr(score_module, "RESAMPLES", 1)  # intervals are not compared
     rng = random.Random(7)
-    letters, types = LETTERS[scheme], ["A", "B", "C"]
-    names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in types)]
-    if "I" not in letters:
+    prefixes, types = PREFIXES[scheme], ["A", "B", "C"]
+    names = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in types)]
+    if "I" not in prefixes:
         names += [f"I-{kind}" for kind in types]  # which some guesses have, whatever the scheme
     for batch in range(400):
-        truth = [random_tags(rng, letters, types) for _ in range(24)] + [[names[1]]]
+        truth = [random_tags(rng, prefixes, types) for _ in range(24)] + [[names[1]]]
         guess = [random_guess(rng, tags, names, rng.randrange(6) if batch % 2 else batch // 2 % 6) for tags in truth]
         scores = score_tags(*tagged(truth, guess, names))
         # seqeval calls the inside I.

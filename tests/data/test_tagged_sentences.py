@@ -1,4 +1,4 @@
-"""Words and their tags are read from whatever people write them in, and what is wrong is said with its place."""
+"""Words and their tags are read from whatever people write them in, and errors name what is wrong with its location."""
 
 import gzip
 import lzma
@@ -35,13 +35,13 @@ def read(path: Path, text: str, **columns: Any) -> tuple[Examples, list[str]]:
     return read_tagged_sentences(path, Columns(**columns), lambda event: messages.append(event["text"])), messages
 
 
-def shown(examples: Examples) -> list[tuple[str, str]]:
+def word_tags(examples: Examples) -> list[tuple[str, str]]:
     return [(" ".join(example.words), " ".join(example.names)) for example in examples]
 
 
 def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
     examples, messages = read(tmp_path / "a.txt", CONLL)
-    assert shown(examples) == [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]
+    assert word_tags(examples) == [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]
     assert examples[1].location == f"{tmp_path}/a.txt:7"
     assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
     assert "words in column 1, tags in column 4" in messages[0]
@@ -51,9 +51,9 @@ def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
 
 def test_columns_and_schemes_can_be_chosen(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.txt", CONLL, label_column="2")
-    assert shown(examples)[0] == ("EU rejects", "NNP VBZ")
+    assert word_tags(examples)[0] == ("EU rejects", "NNP VBZ")
     examples, _ = read(tmp_path / "a.txt", CONLL, text_column="2", label_column="4", scheme="BIOES")
-    assert shown(examples) == [("NNP VBZ", "S-ORG O"), ("NNP NNP", "B-PER E-PER")]
+    assert word_tags(examples) == [("NNP VBZ", "S-ORG O"), ("NNP NNP", "B-PER E-PER")]
     assert len(examples.names) == 9
     with pytest.raises(KeelError, match="label_column=5: it has 4 columns"):
         read(tmp_path / "a.txt", CONLL, label_column="5")
@@ -63,7 +63,7 @@ def test_columns_and_schemes_can_be_chosen(tmp_path: Path) -> None:
 
 def test_tabs_comments_and_a_hash_that_is_a_word(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.tsv", "# id = 7\n#\tO\na b\tB-X\n\n# a remark\nc\tO\n")
-    assert shown(examples) == [("# a b", "O B-X"), ("c", "O")]
+    assert word_tags(examples) == [("# a b", "O B-X"), ("c", "O")]
     assert examples[0].words == ("#", "a b")
 
 
@@ -71,9 +71,9 @@ def test_tabs_comments_and_a_hash_that_is_a_word(tmp_path: Path) -> None:
 def test_compressed_conllu_has_words(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "a.conllu.z"
     path.write_bytes(pack(CONLLU.encode()))
-    assert shown(read_tagged_sentences(path)) == [("I do n't", "PRON AUX PART"), ("No", "INTJ")]
+    assert word_tags(read_tagged_sentences(path)) == [("I do n't", "PRON AUX PART"), ("No", "INTJ")]
     by_name = read_tagged_sentences(path, Columns(label_column="xpos"))
-    assert shown(by_name)[0] == ("I do n't", "PRP VBP RB")
+    assert word_tags(by_name)[0] == ("I do n't", "PRP VBP RB")
     with pytest.raises(KeelError, match="CoNLL-U has ID, FORM"):
         read_tagged_sentences(path, Columns(label_column="ner"))
 
@@ -82,8 +82,8 @@ def test_a_token_of_conllu_without_a_tag_is_named(tmp_path: Path) -> None:
     bare = CONLLU.replace("PART", "_").replace("INTJ", "_")
     with pytest.raises(KeelError, match=r"a\.conllu:6: 2 tokens have no UPOS, such as \"n't\": add it, or drop the s"):
         read(tmp_path / "a.conllu", bare)
-    assert shown(read(tmp_path / "a.conllu", bare, label_column="XPOS")[0])[1] == ("No", "UH")
-    assert shown(read(tmp_path / "a.conllu", bare, label_column="FEATS")[0])[1] == ("No", "_")
+    assert word_tags(read(tmp_path / "a.conllu", bare, label_column="XPOS")[0])[1] == ("No", "UH")
+    assert word_tags(read(tmp_path / "a.conllu", bare, label_column="FEATS")[0])[1] == ("No", "_")
     examples, messages = read(tmp_path / "a.conllu", bare.replace("PRON", "_").replace("AUX", "_"))
     assert ([example.words for example in examples], examples.kind) == ([("I", "do", "n't"), ("No",)], None)
     assert "words are FORM, without UPOS tags" in messages[0]
@@ -100,12 +100,12 @@ def test_chinese_characters_words_and_segmented_text(tmp_path: Path) -> None:
     assert segmented.names == ("B", "E", "M", "S")
     assert "(format segmented;" in messages[0]
     slashes, _ = read(tmp_path / "c.txt", "迈向/v  [中央/n  电台/n]nt  1/2/m\n新/a\n")
-    assert shown(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
+    assert word_tags(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
 
 
 def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
     text = "the/DT cat/NN sat/VB\n" * 10
-    assert shown(read(tmp_path / "a.txt", text)[0])[0] == ("the cat sat", "DT NN VB")
+    assert word_tags(read(tmp_path / "a.txt", text)[0])[0] == ("the cat sat", "DT NN VB")
     with pytest.raises(KeelError, match=r"a\.txt:11: 'cat' has no tag: write word/tag"):
         read(tmp_path / "a.txt", text + "the/DT cat sat/VB\n")
 
@@ -117,13 +117,13 @@ def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
 def test_the_inferred_format_is_reported_with_its_flag(tmp_path: Path, text: str, form: str) -> None:
     examples, (messages, *_) = read(tmp_path / "a.txt", text)
     assert f"(format {form}; choose another to change it)" in messages
-    assert shown(read(tmp_path / "a.txt", text, format=form)[0]) == shown(examples)
+    assert word_tags(read(tmp_path / "a.txt", text, format=form)[0]) == word_tags(examples)
 
 
 def test_words_here_and_tags_there(tmp_path: Path) -> None:
     (tmp_path / "seq.out").write_text("O B-city\nO\n")
     examples, _ = read(tmp_path / "seq.in", "to boston\nhi\n")
-    assert shown(examples) == [("to boston", "O B-city"), ("hi", "O")]
+    assert word_tags(examples) == [("to boston", "O B-city"), ("hi", "O")]
     with pytest.raises(KeelError, match=r"3 lines, but its seq\.out has 2"):
         read(tmp_path / "seq.in", "to boston\nhi\nyes\n")
     with pytest.raises(KeelError, match=r"seq\.in:1: this line is empty, but that of seq\.out has 2 tags"):
@@ -135,10 +135,10 @@ def test_words_here_and_tags_there(tmp_path: Path) -> None:
 def test_lists_records_and_running_text(tmp_path: Path) -> None:
     pairs = [(["EU", "rejects"], ["B-ORG", "O"]), (["Peter"], ["B-PER"])]
     expected = [("EU rejects", "B-ORG O"), ("Peter", "B-PER")]
-    assert shown(read_tagged_sentences(pairs)) == expected
-    assert shown(read_tagged_sentences([{"tokens": words, "ner_tags": tags} for words, tags in pairs])) == expected
+    assert word_tags(read_tagged_sentences(pairs)) == expected
+    assert word_tags(read_tagged_sentences([{"tokens": words, "ner_tags": tags} for words, tags in pairs])) == expected
     lines = '{"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]}\n{"words": ["Peter"], "tags": ["B-PER"]}\n'
-    assert shown(read(tmp_path / "a.jsonl", lines)[0]) == expected
+    assert word_tags(read(tmp_path / "a.jsonl", lines)[0]) == expected
     bare = read_tagged_sentences([["EU", "rejects"], ["Peter"]])
     assert (bare.kind, bare[0].words) == (None, ("EU", "rejects"))
     text, messages = read(tmp_path / "a.txt", "EU rejects it.\n\nPeter Blackburn\n")
@@ -169,23 +169,23 @@ def test_running_text_is_split_as_corpora_are() -> None:
 
 def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path) -> None:
     examples, messages = read(tmp_path / "a.txt", "a B-X\nb I-Y\n\nc O\nd I-X\ne I-X\n\nf B-X\n\ng B-Y\n")
-    assert shown(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
+    assert word_tags(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
     assert len(messages) == 2
     assert re.search(r"a\.txt:2: 2 invalid tags in BIO, such as 'I-Y' after 'B-X'; .* correct the tags", messages[1])
 
 
 @pytest.mark.parametrize(
-    ("tags", "told"),
+    ("tags", "message"),
     [
         ("S B E B", r"a\.txt:4: 1 invalid tag in BMES, such as 'B' at the end of the sentence;"),
         ("S-X O B-X", r"a\.txt:3: 1 invalid tag in BIOES, such as 'B-X' at the end of the sentence;"),
         ("E-X S-X O", r"a\.txt:1: 1 invalid tag in BIOES, such as 'E-X' at the start of the sentence;"),
     ],
 )
-def test_an_unclosed_entity_is_reported_at_the_end_of_its_sentence(tmp_path: Path, tags: str, told: str) -> None:
-    lines = [f"{letter} {tag}\n" for letter, tag in zip("abcd", tags.split(), strict=False)]
+def test_an_unclosed_entity_is_reported_at_the_end_of_its_sentence(tmp_path: Path, tags: str, message: str) -> None:
+    lines = [f"{word} {tag}\n" for word, tag in zip("abcd", tags.split(), strict=False)]
     _, messages = read(tmp_path / "a.txt", "".join(lines) + ("\ne S-X\n" if "-" in tags else "\ne S\n"))
-    assert re.search(told, messages[-1])
+    assert re.search(message, messages[-1])
 
 
 @pytest.mark.parametrize("scheme", ["auto", "BIO", "BIOES"])
@@ -213,10 +213,10 @@ def test_one_sentence_of_another_scheme_is_named(tmp_path: Path, tags: str, odd:
 def test_single_words_may_have_a_prefix_of_their_own(tmp_path: Path) -> None:
     text = "a B-PER\nb I-PER\nc O\n\n" * 10 + "d S-PER\ne O\n"  # BIOS, as some Chinese files have it
     examples, _ = read(tmp_path / "a.txt", text)
-    assert shown(examples)[-2:] == [("a b c", "B-PER E-PER O"), ("d e", "S-PER O")]
+    assert word_tags(examples)[-2:] == [("a b c", "B-PER E-PER O"), ("d e", "S-PER O")]
     ends = "a B-PER\nb E-PER\nc S-LOC\n\n" * 4 + "a B-PER\nb I-PER\nc B-LOC\n"
     examples, messages = read(tmp_path / "a.txt", ends)
-    assert shown(examples)[-1] == ("a b c", "B-PER E-PER S-LOC")
+    assert word_tags(examples)[-1] == ("a b c", "B-PER E-PER S-LOC")
     assert "a.txt:19: 2 invalid tags in BIOES" in messages[1]
 
 
@@ -231,7 +231,7 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "wanted", "letters"),
+    ("tags", "wanted", "prefixes"),
     [
         ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other prefixes \(L, U\), converted to BIOES"),
         ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other prefixes \(W\), converted to BMES"),
@@ -239,12 +239,12 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
         ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other prefixes \(I\)"),
     ],
 )
-def test_schemes_with_other_prefixes_are_converted(tmp_path: Path, tags: str, wanted: str, letters: str) -> None:
+def test_schemes_with_other_prefixes_are_converted(tmp_path: Path, tags: str, wanted: str, prefixes: str) -> None:
     lines = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
     examples, messages = read(tmp_path / "a.txt", lines + "\nx O\n")
-    assert shown(examples) == [("w0 w1 w2 w3 w4", wanted), ("x", "O")]
+    assert word_tags(examples) == [("w0 w1 w2 w3 w4", wanted), ("x", "O")]
     assert {name for example in examples for name in example.names} <= {*examples.names}
-    assert re.search(letters, messages[1])
+    assert re.search(prefixes, messages[1])
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_short_lines_of_tokenized_text_are_text(tmp_path: Path) -> None:
 
 
 def test_a_few_lines_of_entities_are_columns(tmp_path: Path) -> None:
-    assert shown(read(tmp_path / "a.txt", "John B-PER\nSmith I-PER\n")[0]) == [("John Smith", "B-PER I-PER")]
+    assert word_tags(read(tmp_path / "a.txt", "John B-PER\nSmith I-PER\n")[0]) == [("John Smith", "B-PER I-PER")]
 
 
 def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
@@ -349,9 +349,9 @@ def test_two_joined_sentences_are_reported(tmp_path: Path) -> None:
     )
     _, messages = read(tmp_path / "a.conll", glued)
     assert any("a.conll:3: 1 of 1 sentence has words after a full stop" in each for each in messages)
-    apart = glued.replace("Peter", "\nPeter")
+    separated = glued.replace("Peter", "\nPeter")
     named = "He O\nmet O\nMr O\n. O\nBlair B-PER\n. O\n\n"
-    for clean in (apart, named, glued.replace("Peter", "peter"), glued + apart * 1000):
+    for clean in (separated, named, glued.replace("Peter", "peter"), glued + separated * 1000):
         _, messages = read(tmp_path / "a.conll", clean)
         assert not any("after a full stop" in each for each in messages)
 

@@ -17,48 +17,48 @@ CHINESE = "数学是利用符号语言研究数量的学科。\n第二行，很�
 def lines_of(path: Path, content: bytes, encoding: str = "auto") -> tuple[list[str], list[str]]:
     """The lines of a file with this content, and what was said about it."""
     path.write_bytes(content)
-    said: list[str] = []
-    lines = [line for _, line in open_text(path, encoding, lambda event: said.append(event["text"]))]
-    return lines, said
+    messages: list[str] = []
+    lines = [line for _, line in open_text(path, encoding, lambda event: messages.append(event["text"]))]
+    return lines, messages
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress, zstandard.compress])
 def test_any_compression_is_read_whatever_the_name(tmp_path: Path, pack) -> None:
-    lines, said = lines_of(tmp_path / "text.txt", pack(CHINESE.encode()))
+    lines, messages = lines_of(tmp_path / "text.txt", pack(CHINESE.encode()))
     assert lines == CHINESE.split("\n")[:2]
-    assert said == []
+    assert messages == []
 
 
 @pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
-def test_other_encodings_are_found_and_said(tmp_path: Path, encoding: str) -> None:
-    lines, said = lines_of(tmp_path / "a.txt", CHINESE.encode(encoding))
+def test_other_encodings_are_detected_and_reported(tmp_path: Path, encoding: str) -> None:
+    lines, messages = lines_of(tmp_path / "a.txt", CHINESE.encode(encoding))
     assert lines == CHINESE.split("\n")[:2]
-    assert encoding in said[0]
+    assert encoding in messages[0]
 
 
 def test_chinese_after_megabytes_of_ascii_is_still_found(tmp_path: Path) -> None:
-    lines, said = lines_of(tmp_path / "a.txt", b"plain words\n" * 200_000 + CHINESE.encode("gb18030"))
+    lines, messages = lines_of(tmp_path / "a.txt", b"plain words\n" * 200_000 + CHINESE.encode("gb18030"))
     assert lines[-2:] == CHINESE.split("\n")[:2]
-    assert "gb18030" in said[0]
+    assert "gb18030" in messages[0]
 
 
-def test_an_encoding_may_be_said(tmp_path: Path) -> None:
+def test_an_encoding_may_be_given(tmp_path: Path) -> None:
     assert lines_of(tmp_path / "a.txt", "café à côté".encode("latin-1"), "latin-1")[0] == ["café à côté"]
     with pytest.raises(KeelError, match="no encoding 'klingon'"):
         lines_of(tmp_path / "a.txt", b"x", "klingon")
 
 
 def test_invalid_bytes_are_replaced_and_placed(tmp_path: Path) -> None:
-    lines, said = lines_of(tmp_path / "a.txt", "好的\n".encode() + b"bad \xff byte\n" + "末行".encode())
+    lines, messages = lines_of(tmp_path / "a.txt", "好的\n".encode() + b"bad \xff byte\n" + "末行".encode())
     assert lines == ["好的", "bad \ufffd byte", "末行"]
-    assert said[0].startswith(f"{tmp_path}/a.txt:2: 1 byte is not utf-8")
+    assert messages[0].startswith(f"{tmp_path}/a.txt:2: 1 byte is not utf-8")
 
 
 def test_latin_text_is_not_taken_for_chinese(tmp_path: Path) -> None:
-    lines, said = lines_of(tmp_path / "a.txt", "le café était fermé\n".encode("latin-1") * 50)
+    lines, messages = lines_of(tmp_path / "a.txt", "le café était fermé\n".encode("latin-1") * 50)
     assert lines[0] == "le caf\ufffd \ufffdtait ferm\ufffd"
-    assert "150 bytes are not utf-8" in said[0]
-    assert "say encoding" in said[0]
+    assert "150 bytes are not utf-8" in messages[0]
+    assert "say encoding" in messages[0]
 
 
 @pytest.mark.parametrize("encoding", ["auto", "utf-8", "utf-16"])
@@ -72,10 +72,10 @@ def test_what_is_not_text_is_refused(tmp_path: Path, encoding: str) -> None:
     assert lines_of(tmp_path / "b.txt", russian.encode("koi8-r"), "koi8-r")[0] == [russian.strip()]
 
 
-def test_marks_line_ends_and_nulls_leave_no_trace(tmp_path: Path) -> None:
-    lines, said = lines_of(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo" + b"\0 words" + b"\r\n\r\nthree words")
+def test_bom_line_ends_and_nulls_leave_no_trace(tmp_path: Path) -> None:
+    lines, messages = lines_of(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo" + b"\0 words" + b"\r\n\r\nthree words")
     assert lines == ["one", "two words", "", "three words"]
-    assert "a.txt:2: 1 NUL" in said[0]
+    assert "a.txt:2: 1 NUL" in messages[0]
 
 
 def test_line_separators_inside_a_line_do_not_end_it(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_bad_line_of_jsonl_is_named(tmp_path: Path) -> None:
         list(read_table(tmp_path / "b.jsonl"))
 
 
-def test_parquet_is_read_by_rows_and_damage_is_said(tmp_path: Path) -> None:
+def test_parquet_is_read_by_rows_and_damage_is_reported(tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -160,9 +160,9 @@ def test_a_zst_file_that_is_cut_short_is_found(tmp_path: Path) -> None:
 )
 def test_lines_at_once_are_those_one_by_one(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.txt").write_bytes(content)
-    heard: list[dict[str, Any]] = []
-    file = open_text(tmp_path / "text.txt", on_event=heard.append)
+    events: list[dict[str, Any]] = []
+    file = open_text(tmp_path / "text.txt", on_event=events.append)
     lines = file.lines()
-    said = [event["text"] for event in heard]
+    messages = [event["text"] for event in events]
     assert lines == [line for _, line in file]
-    assert [event["text"] for event in heard[len(said) :]] == said
+    assert [event["text"] for event in events[len(messages) :]] == messages

@@ -80,10 +80,10 @@ def test_sizes_on_disk_are_as_promised(corpus: Corpus, tokenizer: Tokenizer, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "bounds.bin", "ids.bin", "index.json"]
 
 
-def test_above_65536_pieces_an_id_takes_four_bytes(tmp_path: Path) -> None:
-    letters = [chr(number) for number in range(0x4E00, 0x9000)] + [chr(number) for number in range(0x20000, 0x2A000)]
-    pieces = ["[UNK]", *letters, *("##" + letter for letter in letters)]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+def test_above_65536_tokens_an_id_takes_four_bytes(tmp_path: Path) -> None:
+    characters = [chr(number) for number in range(0x4E00, 0x9000)] + [chr(number) for number in range(0x20000, 0x2A000)]
+    vocabulary = ["[UNK]", *characters, *("##" + character for character in characters)]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     large = Tokenizer.load(tmp_path)
     tokens = Tokens.build(Corpus.of(["一二三"]), large, tmp_path / "tokens")
     assert len(large) > 1 << 16
@@ -134,7 +134,7 @@ def flip_a_bit(path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_is_found_and_named_and_the_text_encoded_anew(
+def test_a_flipped_bit_is_found_and_named_and_the_text_encoded_again(
     corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", 1000)
@@ -143,12 +143,12 @@ def test_a_flipped_bit_is_found_and_named_and_the_text_encoded_anew(
     flip_a_bit(tmp_path / name, 1700)
     with pytest.raises(KeelError, match=rf"{name}: block 1 \(from byte 1,000\) has changed .*: delete {tmp_path}"):
         Tokens.open(tmp_path).verify()
-    said: list[dict] = []
+    events: list[dict] = []
     # As a kill may leave it, between the last two writes of a build.
     (tmp_path / "progress.json").write_text(json.dumps({"settings": whole.index["settings"], "progress": {"ids": 900}}))
-    Tokens.build(corpus, tokenizer, tmp_path, words=True, on_event=said.append)
-    assert f"{tmp_path / name}: block 1 " in said[0]["text"]
-    assert "encoding the text again" in said[0]["text"]
+    Tokens.build(corpus, tokenizer, tmp_path, words=True, on_event=events.append)
+    assert f"{tmp_path / name}: block 1 " in events[0]["text"]
+    assert "encoding the text again" in events[0]["text"]
     assert contents(tmp_path) == before
 
 
@@ -160,7 +160,7 @@ def test_a_changed_index_is_named(corpus: Corpus, tokenizer: Tokenizer, tmp_path
     for read in (lambda: Tokens.open(tmp_path), lambda: Tokens.build(corpus, tokenizer, tmp_path)):
         with pytest.raises(KeelError, match=rf"index\.json has changed .*: delete {tmp_path}"):
             read()
-    assert contents(tmp_path) == before  # whose tokens they are can no longer be told
+    assert contents(tmp_path) == before  # whose tokens they are is no longer known
 
 
 def test_a_short_or_missing_file_is_named(corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_a_build_goes_on_from_its_last_commit(
         pass
 
     def stop(event: dict) -> None:
-        if event["event"] == "tokens" and draw.random() < 0.3:
+        if event["event"] == "tokens" and rng.random() < 0.3:
             raise StoppedError
 
-    draw = random.Random(0)
+    rng = random.Random(0)
     stops = 0
     while True:
         try:
@@ -205,7 +205,7 @@ def test_a_build_goes_on_from_its_last_commit(
 
 
 @pytest.mark.multi
-def test_an_error_in_a_worker_is_told_as_it_is(tokenizer: Tokenizer) -> None:
+def test_an_error_in_a_worker_is_reported_unchanged(tokenizer: Tokenizer) -> None:
     no_text: Any = None
     chunks = [[(True, "One.")], [(True, no_text)]]
     with pytest.raises(KeelError, match=r"failed \(TypeError: expected string"):
@@ -235,12 +235,12 @@ def test_killed_at_any_moment_it_goes_on(english_corpus: Path, tokenizer: Tokeni
     text.write_bytes(english_corpus.read_bytes() * 10)
     tokenizer.save(saved)
     start_build(text, saved, tmp_path / "whole").communicate()
-    draw = random.Random(0)
+    rng = random.Random(0)
     for _ in range(4):
         process = start_build(text, saved, tmp_path / "parts")
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(draw.uniform(0.1, 0.8))
+        time.sleep(rng.uniform(0.1, 0.8))
         process.send_signal(signal.SIGKILL)
         process.communicate()
     two = [start_build(text, saved, tmp_path / "parts") for _ in range(2)]
@@ -264,9 +264,9 @@ def test_on_a_full_disk_what_is_done_is_kept(english_corpus: Path, tokenizer: To
     )
     assert failed.returncode == 1
     assert "is full: free some space and rerun" in failed.stderr.splitlines()[-1]
-    said: list[dict] = []
-    Tokens.build(Corpus(text), tokenizer, folder, words=True, workers=1, on_event=said.append).verify()
-    assert "resuming encoding after" in said[0]["text"]
+    events: list[dict] = []
+    Tokens.build(Corpus(text), tokenizer, folder, words=True, workers=1, on_event=events.append).verify()
+    assert "resuming encoding after" in events[0]["text"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -41,16 +41,16 @@ HOSTILE = [
 
 
 def hostile_lines(count: int) -> list[str]:
-    """Lines of characters drawn from everywhere in Unicode, mixed with words."""
-    draw = random.Random(0)
+    """Lines of characters sampled from everywhere in Unicode, mixed with words."""
+    rng = random.Random(0)
     ranges = [(32, 127), (0, 32), (128, 0x250), (0x300, 0x370), (0x370, 0x800), (0x2000, 0x2070), (0x3000, 0x3100)]
     ranges += [(0x4E00, 0xA000), (0xF900, 0x10000), (0x1F300, 0x1FA00), (0x20000, 0x2FA20), (1, 0xD800)]
     words = ["the", " ", "  ", "don't", "[MASK]", "数学", ", ", "。", "running", "<|endoftext|>"]
 
     def bit() -> str:
-        return draw.choice(words) if draw.random() < 0.4 else chr(draw.randrange(*draw.choice(ranges)))
+        return rng.choice(words) if rng.random() < 0.4 else chr(rng.randrange(*rng.choice(ranges)))
 
-    return ["".join(bit() for _ in range(draw.randrange(1, 40))) for _ in range(count)]
+    return ["".join(bit() for _ in range(rng.randrange(1, 40))) for _ in range(count)]
 
 
 def mended(text: str) -> str:
@@ -96,7 +96,7 @@ def assert_equal_ids(tokenizer: Tokenizer, lines: list[str], expected: list[list
     fast = tokenizer.encode_many(lines)
     wrong = [line for line, ours, theirs in zip(lines, fast, expected, strict=True) if ours != theirs]
     assert not wrong, f"{len(wrong)} lines differ, the first is {wrong[0][:200]!r}"
-    assert [pieces.ids for pieces in tokenizer.encode_with_offsets(lines[:7000])] == fast[:7000]
+    assert [encoding.ids for encoding in tokenizer.encode_with_offsets(lines[:7000])] == fast[:7000]
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +129,7 @@ def test_auto_tokenizer_reads_what_is_saved(trained: Tokenizer, tmp_path: Path) 
     assert again.kind == trained.kind
 
 
-def test_all_kinds_have_the_special_pieces(trained: Tokenizer) -> None:
+def test_all_kinds_have_the_special_tokens(trained: Tokenizer) -> None:
     ids = [trained.pad_id, trained.unknown_id, trained.cls_id, trained.sep_id, trained.mask_id]
     assert ids == [0, 1, 2, 3, 4]
     assert trained.token_of(trained.mask_id) == "[MASK]"
@@ -138,13 +138,13 @@ def test_all_kinds_have_the_special_pieces(trained: Tokenizer) -> None:
     assert len(trained) <= 500
 
 
-def test_places_point_into_the_text(trained: Tokenizer) -> None:
+def test_offsets_point_into_the_text(trained: Tokenizer) -> None:
     text = "The  Captain's Ångström, 船长的帆船!"
-    pieces = trained.encode(text)
-    assert len(pieces.ids) == len(pieces.offsets) == len(pieces.word_ids)
-    covered = "".join(text[start:end] for start, end in dict.fromkeys(pieces.offsets))
+    encoding = trained.encode(text)
+    assert len(encoding.ids) == len(encoding.offsets) == len(encoding.word_ids)
+    covered = "".join(text[start:end] for start, end in dict.fromkeys(encoding.offsets))
     assert "".join(covered.split()) == "".join(text.split())
-    assert pieces.word_ids == sorted(pieces.word_ids)
+    assert encoding.word_ids == sorted(encoding.word_ids)
 
 
 def test_decoding_gives_the_text_back(corpus: Corpus) -> None:
@@ -156,23 +156,23 @@ def test_decoding_gives_the_text_back(corpus: Corpus) -> None:
     assert tokenizer.decode(tokenizer.encode(text).ids) == text.lower()
 
 
-def test_the_language_decides_and_it_is_said(english_corpus: Path, chinese_corpus: Path) -> None:
-    said: list[dict] = []
-    english = Tokenizer.train(Corpus(english_corpus), on_event=said.append)
+def test_the_language_decides_and_is_reported(english_corpus: Path, chinese_corpus: Path) -> None:
+    events: list[dict] = []
+    english = Tokenizer.train(Corpus(english_corpus), on_event=events.append)
     assert english.kind == "wordpiece"
     assert english.lowercase
-    assert "English" in said[-1]["text"]
-    assert "lowercased" in said[-1]["text"]
-    assert "change with text.tokenizer wordpiece|bpe|words|characters" in said[-1]["text"]
-    assert not Tokenizer.train(Corpus(english_corpus), lowercase=False, on_event=said.append).lowercase
-    assert ", cased;" in said[-1]["text"]
-    assert "lower case" not in said[-1]["text"]
-    chinese = Tokenizer.train(Corpus(chinese_corpus), on_event=said.append)
-    assert "Chinese" in said[-1]["text"]
+    assert "English" in events[-1]["text"]
+    assert "lowercased" in events[-1]["text"]
+    assert "change with text.tokenizer wordpiece|bpe|words|characters" in events[-1]["text"]
+    assert not Tokenizer.train(Corpus(english_corpus), lowercase=False, on_event=events.append).lowercase
+    assert ", cased;" in events[-1]["text"]
+    assert "lower case" not in events[-1]["text"]
+    chinese = Tokenizer.train(Corpus(chinese_corpus), on_event=events.append)
+    assert "Chinese" in events[-1]["text"]
     assert [chinese.token_of(number) for number in chinese.encode("船长检查Anna").ids][:4] == list("船长检查")
 
 
-def test_case_and_accents_as_asked() -> None:
+def test_case_and_accents_as_requested() -> None:
     corpus = Corpus.of(["Élan ÉLAN élan naïve Naïve"] * 10)
     cased = Tokenizer.train(corpus, kind="words", lowercase=False)
     assert cased.id_of("Élan") != cased.unknown_id
@@ -182,17 +182,17 @@ def test_case_and_accents_as_asked() -> None:
     assert plain.encode_many(["ÉLAN"]) == [[plain.id_of("elan")]]
 
 
-def test_the_sample_is_seeded_bounded_and_said() -> None:
+def test_the_sample_is_seeded_bounded_and_reported() -> None:
     corpus = Corpus.of([f"{chr(0x3B1 + number)} " * 17_500 for number in range(50)])
-    said: list[dict] = []
+    events: list[dict] = []
 
-    def letters(seed: int) -> set[str]:
-        tokenizer = Tokenizer.train(corpus, kind="characters", sample=420_000, seed=seed, on_event=said.append)
+    def sampled_characters(seed: int) -> set[str]:
+        tokenizer = Tokenizer.train(corpus, kind="characters", sample=420_000, seed=seed, on_event=events.append)
         return set(tokenizer._inner.get_vocab())
 
-    assert letters(0) == letters(0) != letters(1)
-    assert 5 < len(letters(0)) < 20
-    assert "a sample (seed 0, 0.3 MB) of 2.6 MB" in said[0]["text"]
+    assert sampled_characters(0) == sampled_characters(0) != sampled_characters(1)
+    assert 5 < len(sampled_characters(0)) < 20
+    assert "a sample (seed 0, 0.3 MB) of 2.6 MB" in events[0]["text"]
 
 
 def test_learning_is_the_same_in_every_process(english_corpus: Path) -> None:
@@ -213,10 +213,10 @@ def test_little_text_and_long_junk_are_enough(text: str) -> None:
         assert tokenizer.unknown_id not in tokenizer.encode_many([text])[0]
 
 
-def test_junk_is_told_and_alone_it_is_refused() -> None:
-    said: list[dict] = []
-    Tokenizer.train(Corpus.of(["one two three", "x" * 5000]), on_event=said.append)
-    assert "skips 5,000 characters in words of 1,000 characters or more" in said[0]["text"]
+def test_junk_is_reported_and_alone_it_is_refused() -> None:
+    events: list[dict] = []
+    Tokenizer.train(Corpus.of(["one two three", "x" * 5000]), on_event=events.append)
+    assert "skips 5,000 characters in words of 1,000 characters or more" in events[0]["text"]
     with pytest.raises(KeelError, match="no whitespace for 1,000 characters or more: check"):
         Tokenizer.train(Corpus.of(["x" * 2_000_000]))
 
@@ -236,7 +236,7 @@ def test_a_vocabulary_alone_is_enough(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).encode_many(["Hellos hello"]) == [[1, 5]]
 
 
-def test_a_piece_named_twice_leaves_room_for_every_id(tmp_path: Path) -> None:
+def test_a_token_named_twice_leaves_room_for_every_id(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[UNK]\nx\nx\ny\n")
     tokenizer = Tokenizer.load(tmp_path)
     assert len(tokenizer) == 4
@@ -273,8 +273,8 @@ def test_normal_forms_do_not_matter_to_an_uncased_tokenizer(corpus: Corpus) -> N
 def test_unknown_words_are_given_as_they_stand() -> None:
     words = Tokenizer.from_words(["the", "boat"])
     assert words.unknown_words(["The boat.", "the Zoë, boat", "", "the boat"]) == [".", "Zoë", ","]
-    pieces = Tokenizer.train(Corpus.of(["the boat and the goat"] * 9), kind="wordpiece", size=60)
-    assert pieces.unknown_words(["the boat", "the Ж-boat 船"]) == ["Ж", "-", "船"]
+    encoding = Tokenizer.train(Corpus.of(["the boat and the goat"] * 9), kind="wordpiece", size=60)
+    assert encoding.unknown_words(["the boat", "the Ж-boat 船"]) == ["Ж", "-", "船"]
     assert Tokenizer.from_words(["水手", "早上"]).unknown_words(["水手早上修理"]) == ["修理"]
 
 
@@ -289,11 +289,11 @@ def test_chinese_is_written_without_the_spaces_that_cut_it(kind: str) -> None:
 
 @pytest.mark.parametrize("words", [["the", "New", "York"], ["我们", "学习", "机器"]])
 def test_a_pickle_keeps_every_rule(words: list[str]) -> None:
-    blanks = Tokenizer.from_whitespace_words(words)
+    at_whitespace = Tokenizer.from_whitespace_words(words)
     joined = Tokenizer.from_words(["in", "New", "York", "New_York"]).to_json()
     joined = Tokenizer.from_json(joined, phrases=[["New York"]])
     assert joined.encode("in New York").ids == [joined.id_of("in"), joined.id_of("New_York")]
-    for tokenizer in (Tokenizer.from_words(words), blanks, joined):
+    for tokenizer in (Tokenizer.from_words(words), at_whitespace, joined):
         other = pickle.loads(pickle.dumps(tokenizer))
         assert other.fingerprint() == tokenizer.fingerprint()
         assert other.special_ids == tokenizer.special_ids

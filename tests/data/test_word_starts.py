@@ -12,7 +12,7 @@ from keel.errors import MissingExtra
 
 
 def in_words(tokenizer: Tokenizer, text: str) -> list[list[str]]:
-    """The pieces of a text, put together where they are one word."""
+    """The subwords of a text, put together where they are one word."""
     ids, lengths = tokenizer.encode_flat([text])
     found: list[list[str]] = []
     for number, starts in zip(ids.tolist(), word_starts(tokenizer, [text], ids, lengths), strict=True):
@@ -24,13 +24,13 @@ def in_words(tokenizer: Tokenizer, text: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] un ##believ ##able the boat , ' s . py ##thon 3 我 在 学 习 使 用 语 言 模"
+    tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] un ##believ ##able the boat , ' s . py ##thon 3 我 在 学 习 使 用 语 言 模"
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("\n".join(pieces.split()) + "\n", encoding="utf-8")
+    path.write_text("\n".join(tokens.split()) + "\n", encoding="utf-8")
     return Tokenizer.from_vocabulary(path)
 
 
-def test_english_words_are_their_pieces(bert: Tokenizer) -> None:
+def test_english_words_are_their_subwords(bert: Tokenizer) -> None:
     assert in_words(bert, "The unbelievable boat's, xyz.") == [
         ["the"],
         ["un", "##believ", "##able"],
@@ -81,7 +81,7 @@ def test_other_kinds_have_words_too(english_corpus: Path, chinese_corpus: Path) 
     ]
 
 
-def test_jieba_is_asked_for_only_where_chinese_needs_it(bert: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jieba_is_needed_only_for_chinese(bert: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
     chinese_words._installed.cache_clear()
     assert in_words(bert, "The boat") == [["the"], ["boat"]]

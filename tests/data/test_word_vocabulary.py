@@ -26,13 +26,13 @@ def test_words_and_their_order_are_those_of_the_librarys_trainer(size: int) -> N
     assert Tokenizer.train(Corpus.of(texts), kind="words", size=size)._inner.get_vocab() == peer.get_vocab()
 
 
-def test_rare_words_are_left_out_and_it_is_said() -> None:
-    said: list[dict] = []
-    tokenizer = Tokenizer.train(Corpus.of(TEXT), kind="words", min_count=6, on_event=said.append)
+def test_rare_words_are_left_out_and_reported() -> None:
+    events: list[dict] = []
+    tokenizer = Tokenizer.train(Corpus.of(TEXT), kind="words", min_count=6, on_event=events.append)
     assert vocabulary(tokenizer)[5:] == ["the", "cat", "sat"]
     assert tokenizer.encode_many(["The cat ran"])[0][2] == tokenizer.unknown_id
-    assert "3 words (12 distinct ones, with a count of 6 or more;" in said[-1]["text"]
-    assert "change with min_count" in said[-1]["text"]
+    assert "3 words (12 distinct ones, with a count of 6 or more;" in events[-1]["text"]
+    assert "change with min_count" in events[-1]["text"]
 
 
 def test_all_text_is_read_whatever_the_sample() -> None:
@@ -51,11 +51,11 @@ def test_nothing_often_enough_or_nothing_at_all_is_one_sentence() -> None:
 
 
 def test_one_word_and_a_very_long_one_are_harmless() -> None:
-    said: list[dict[str, str]] = []
-    tokenizer = Tokenizer.train(Corpus.of(["word " * 9, "x" * 100_000]), kind="words", on_event=said.append)
-    assert "1 word has more than 1,000 bytes, encoded as [UNK]" in said[0]["text"]
-    assert "1 word (all of 1 distinct ones" in said[1]["text"]
-    assert "90.0% of 10 tokens" in said[1]["text"]
+    events: list[dict[str, str]] = []
+    tokenizer = Tokenizer.train(Corpus.of(["word " * 9, "x" * 100_000]), kind="words", on_event=events.append)
+    assert "1 word has more than 1,000 bytes, encoded as [UNK]" in events[0]["text"]
+    assert "1 word (all of 1 distinct ones" in events[1]["text"]
+    assert "90.0% of 10 tokens" in events[1]["text"]
     with pytest.raises(KeelError, match=r"no word of .* has 1,000 bytes or fewer: check whether spaces were lost"):
         Tokenizer.train(Corpus.of(["x" * 2_000_000]), kind="words")
     assert vocabulary(tokenizer)[5:] == ["word"]
