@@ -32,12 +32,10 @@ class BytePairs:
 
     @classmethod
     def of(cls, rules: dict[str, Any]) -> "BytePairs | None":
-        """Merges of a tokenizer.json; None if its rules are not exactly GPT-2's."""
-        model, cut = rules["model"], rules["pre_tokenizer"] or {}
-        plain = not any(model.get(name) for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"))
-        plain = plain and not model.get("ignore_merges") and not model.get("byte_fallback") and not rules["normalizer"]
-        whole = cut.get("type") == "ByteLevel" and not cut["add_prefix_space"] and cut.get("use_regex", True)
-        if model["type"] != "BPE" or not plain or not whole:
+        """Merges of a tokenizer.json that splits text as GPT-2 does; None if its model is not exactly GPT-2's."""
+        model = rules["model"]
+        options = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges", "byte_fallback")
+        if model["type"] != "BPE" or any(map(model.get, options)):
             return None
         merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         known = model["vocab"]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from itertools import chain
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,9 +92,7 @@ class WordCache:
         """Encode by compiled code; texts that it does not handle, or with special tokens, by the library."""
         everything = "\n".join(texts)
         added = [token for token in self._added if token in everything]
-        special = (
-            {number for number, text in enumerate(texts) if any(map(text.__contains__, added))} if added else set()
-        )
+        special = {number for number, text in enumerate(texts) if any(map(text.__contains__, added))}
         ids, lengths = fast.encode(["" if number in special else text for number, text in enumerate(texts)])
         left = sorted(special.union(np.flatnonzero(lengths < 0).tolist()))
         if not left:
@@ -164,16 +163,12 @@ def _cutter(rules: dict[str, Any]) -> Callable[[str], list[str]] | None:
     ):
         return None
     if normalizer.get("type") == "BertNormalizer" and cut.get("type") == "BertPreTokenizer":
-        return _at_spaces_and_chinese if normalizer["handle_chinese_chars"] else _at_spaces
+        return _at_spaces_and_chinese if normalizer["handle_chinese_chars"] else methodcaller("split", " ")
     if cut.get("type") == "Split" and cut["behavior"] == "Removed" and not normalizer and not added:
         return BETWEEN.findall
     if cut.get("type") == "ByteLevel" and not normalizer and not cut["add_prefix_space"] and cut.get("use_regex", True):
         return None if any(token["lstrip"] or token["rstrip"] for token in added) else _before_spaces
     return None
-
-
-def _at_spaces(text: str) -> list[str]:
-    return text.split(" ")
 
 
 def _at_spaces_and_chinese(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Tagging schemes of entities (BIO, BIOES, BMES and others), interpreted as conlleval does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
@@ -38,6 +38,9 @@ class TagParts(NamedTuple):
     type: str
 
 
+NO_ENTITY = TagParts(OUTSIDE, "")
+
+
 def parse_tag(tag: str) -> TagParts:
     """The parts of a tag, with the prefixes I, E and S whatever the scheme."""
     prefix, _, kind = tag.partition("-")
@@ -47,10 +50,9 @@ def parse_tag(tag: str) -> TagParts:
 def extract_entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of a tag sequence of any scheme; invalid sequences are interpreted as conlleval does."""
     found: list[Entity] = []
-    start, before = -1, TagParts(OUTSIDE, "")
-    for number, tag in enumerate(chain(map(parse_tag, tags), [TagParts(OUTSIDE, "")])):
-        inside = start >= 0
-        if inside and (before.prefix in "ES" or tag.prefix in "BSO" or tag.type != before.type):
+    start, before = -1, NO_ENTITY
+    for number, tag in enumerate(chain(map(parse_tag, tags), [NO_ENTITY])):
+        if start >= 0 and (before.prefix in "ES" or tag.prefix in "BSO" or tag.type != before.type):
             found.append(Entity(before.type, start, number))
             start = -1
         if start < 0 and tag.prefix != OUTSIDE:
@@ -66,8 +68,7 @@ def write_tags(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str
     for entity in found:
         start, end = entity.start, entity.end
         if scheme in ("BIOES", "BMES"):
-            inner = PREFIXES[scheme][1] if scheme == "BMES" else "I"
-            prefixes = "S" if end - start == 1 else "B" + inner * (end - start - 2) + "E"
+            prefixes = "S" if end - start == 1 else "B" + PREFIXES[scheme][1] * (end - start - 2) + "E"
         else:
             touches = last.end == start and last.type == entity.type
             prefixes = ("B" if scheme == "BIO" or touches else "I") + "I" * (end - start - 1)
@@ -113,7 +114,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     bare = True
     b_starts = i_starts = 0
     for tags in sentences:
-        before = TagParts(OUTSIDE, "")
+        before = NO_ENTITY
         for tag in tags:
             if not is_entity_tag(tag):
                 return "none"
@@ -138,10 +139,9 @@ def invalid_transitions(tags: Sequence[str], scheme: Scheme) -> Iterator[int]:
     """Indices of tags that may not follow their predecessor; the tag count where the last may not end a sentence."""
     if scheme in ("none", "BIO1"):
         return
-    follows = _follows(scheme)
-    parts = [TagParts(OUTSIDE, ""), *map(parse_tag, tags), TagParts(OUTSIDE, "")]
+    parts = [NO_ENTITY, *map(parse_tag, tags), NO_ENTITY]
     for number, (before, tag) in enumerate(pairwise(parts)):
-        if not follows(before, tag):
+        if not _may_follow(before, tag, scheme):
             yield number
 
 
@@ -149,25 +149,19 @@ def allowed_transitions(names: Sequence[str], scheme: Scheme) -> AllowedTransiti
     """The allowed transitions between these tags; None for schemes without constraints."""
     if scheme in ("none", "BIO1"):
         return None
-    follows, outside = _follows(scheme), TagParts(OUTSIDE, "")
     tags = list(map(parse_tag, names))
-    starts = torch.tensor([follows(outside, tag) for tag in tags])
-    steps = torch.tensor([[follows(before, tag) for tag in tags] for before in tags])
-    ends = torch.tensor([follows(tag, outside) for tag in tags])
+    starts = torch.tensor([_may_follow(NO_ENTITY, tag, scheme) for tag in tags])
+    steps = torch.tensor([[_may_follow(before, tag, scheme) for tag in tags] for before in tags])
+    ends = torch.tensor([_may_follow(tag, NO_ENTITY, scheme) for tag in tags])
     return starts, steps, ends
 
 
-def _follows(scheme: Scheme) -> Callable[[TagParts, TagParts], bool]:
-    """A predicate: whether a tag may follow another; start and end of a sentence count as O."""
-    closes = scheme in ("BIOES", "BMES")
-
-    def follows(before: TagParts, tag: TagParts) -> bool:
-        opened = before.prefix in ("B", "I")
-        if tag.prefix in ("I", "E"):
-            return opened and before.type == tag.type
-        return not (closes and opened)
-
-    return follows
+def _may_follow(before: TagParts, tag: TagParts, scheme: Scheme) -> bool:
+    """Whether a tag may follow another; start and end of a sentence count as O."""
+    opened = before.prefix in ("B", "I")
+    if tag.prefix in ("I", "E"):
+        return opened and before.type == tag.type
+    return not (opened and scheme in ("BIOES", "BMES"))
 
 
 def complete_tags(names: Iterable[str], scheme: Scheme) -> set[str]:
