@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from keel.data.examples import Examples
+from keel.data.input_windows import concatenated_ranges
 from keel.data.token_batch import SubwordUnits, TokenBatch, pad_sequences
 from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import Tensors
@@ -89,10 +90,9 @@ class EncodedExamples:
         """These sequences without padding between them."""
         lengths = self.lengths[index]
         starts = np.cumsum(lengths) - lengths
-        total = -(-lengths.sum() // TILE) * TILE
-        positions, source = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        positions[: lengths.sum()] = np.arange(lengths.sum()) - np.repeat(starts, lengths)
-        source[: lengths.sum()] = positions[: lengths.sum()] + np.repeat(self.starts[index], lengths)
+        padding = np.zeros(-lengths.sum() % TILE, np.int64)
+        positions = np.append(concatenated_ranges(np.zeros_like(lengths), lengths), padding)
+        source = np.append(concatenated_ranges(self.starts[index], lengths), padding)
 
         def gather(flat: np.ndarray) -> Tensor:
             return torch.from_numpy(flat[source].astype(np.int64))[None]
@@ -158,7 +158,7 @@ class EncodedExamples:
             return index, None
         counts = np.diff(self.group_starts)[index]
         starts = np.cumsum(counts) - counts
-        sequences = np.arange(counts.sum()) + np.repeat(self.group_starts[index] - starts, counts)
+        sequences = concatenated_ranges(self.group_starts[index], counts)
         column = np.arange(counts.max())
         return sequences, torch.from_numpy(np.where(column < counts[:, None], starts[:, None] + column, -1))
 

@@ -64,16 +64,22 @@ class PackedInputs(NamedTuple):
         segments = np.fromiter(chain.from_iterable(each.segments for each in inputs), np.uint8)
         return cls(ids, segments, np.cumsum([0, *(len(each.ids) for each in inputs)]), window_counts)
 
+    def join(self, other: "PackedInputs", order: np.ndarray, window_counts: np.ndarray) -> "PackedInputs":
+        """These sequences and those of `other`, in an order of all of them."""
+        lengths = np.concatenate([np.diff(self.starts), np.diff(other.starts)])
+        positions = concatenated_ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
+        ids, segments = (np.concatenate(parts)[positions] for parts in zip(self[:2], other[:2], strict=True))
+        return PackedInputs(ids, segments, np.append(0, np.cumsum(lengths[order])), window_counts)
+
     def interleave(self, other: "PackedInputs") -> "PackedInputs":
         """The first sequence of each, then the second of each, and so on."""
-        sizes = np.stack([np.diff(self.starts), np.diff(other.starts)], 1).ravel()
-        starts = np.append(0, np.cumsum(sizes))
-        ids, segments = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint8)
-        for side, inputs in enumerate((self, other)):
-            lengths = np.diff(inputs.starts)
-            positions = np.arange(inputs.starts[-1]) + np.repeat(starts[side:-1:2] - inputs.starts[:-1], lengths)
-            ids[positions], segments[positions] = inputs.ids, inputs.segments
-        return PackedInputs(ids, segments, starts, self.window_counts + other.window_counts)
+        order = np.arange(2 * (len(self.starts) - 1)).reshape(2, -1).T.ravel()
+        return self.join(other, order, self.window_counts + other.window_counts)
+
+
+def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """[sum of lengths]: the positions of ranges with these starts and lengths, one after the other."""
+    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
 
 def build_packed_inputs(
@@ -91,32 +97,28 @@ def build_packed_inputs(
 
     # The template is the same for all texts, except that empty and long ones are built one by one.
     alone = (total > room) | np.any([text.lengths == 0 for text in texts], axis=0)
-    built = {number: build_alone(number) for number in np.flatnonzero(alone).tolist()}
     template = system.build_inputs(tokenizer, [FIRST], None if second_texts is None else [SECOND])
-    window_counts = np.ones(len(total), np.int64)
-    window_counts[alone] = list(map(len, built.values()))
-    sequences = np.cumsum(window_counts) - window_counts  # [texts] the first sequence of each
-    lengths = np.zeros(window_counts.sum(), np.int64)
-    lengths[sequences[~alone]] = total[~alone] + len(template.ids) - len(texts)
-    for number, inputs in built.items():
-        lengths[sequences[number] :][: len(inputs)] = [len(each.ids) for each in inputs]
-    starts = np.append(0, np.cumsum(lengths))
+    starts = np.append(0, np.cumsum(total[~alone] + len(template.ids) - len(texts)))
     ids, segments = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint8)
-    at = starts[sequences[~alone]]
+    at = starts[:-1]
     for token, segment in zip(template.ids, template.segments, strict=True):
         if token in (FIRST, SECOND):
-            text, source = texts[FIRST - token], begins[FIRST - token][~alone]
+            text, begin = texts[FIRST - token], begins[FIRST - token][~alone]
             sizes = text.lengths[~alone]
-            inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            positions, values = np.repeat(at, sizes) + inside, text.ids[np.repeat(source, sizes) + inside]
+            positions, values = concatenated_ranges(at, sizes), text.ids[concatenated_ranges(begin, sizes)]
         else:
             sizes, positions, values = 1, at, token
         ids[positions], segments[positions] = values, segment
         at = at + sizes
-    for number, inputs in built.items():
-        for start, each in zip(starts[sequences[number] :][: len(inputs)].tolist(), inputs, strict=True):
-            ids[start : start + len(each.ids)], segments[start : start + len(each.ids)] = each.ids, each.segments
-    return PackedInputs(ids, segments, starts, window_counts)
+    window_counts = np.ones(len(total), np.int64)
+    inputs = PackedInputs(ids, segments, starts, window_counts)
+    if not alone.any():
+        return inputs
+    windows = list(map(build_alone, np.flatnonzero(alone).tolist()))
+    window_counts[alone] = list(map(len, windows))
+    built = PackedInputs.from_inputs([*chain.from_iterable(windows)], window_counts[alone])
+    owners = np.concatenate([np.flatnonzero(~alone), np.repeat(np.flatnonzero(alone), window_counts[alone])])
+    return inputs.join(built, np.argsort(owners, kind="stable"), window_counts)
 
 
 def text_windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:

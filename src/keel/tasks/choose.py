@@ -8,7 +8,7 @@ from torch import Tensor
 
 from keel.data.collation import EncodedExamples
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples
-from keel.data.input_windows import FlatTokens
+from keel.data.input_windows import FlatTokens, concatenated_ranges
 from keel.data.multiple_choice_files import make_choice_example, read_choices
 from keel.data.predictions import ChoicePredictions, Predictions
 from keel.errors import UsageError
@@ -68,8 +68,8 @@ class MultipleChoice(TextClassification):
             what = f"{long} of {len(counts)} examples are longer than {room} tokens"
             note(on_event, f"{examples.source}: {what}: the start of the text is cut, question and choice are kept")
         stops = np.cumsum(texts.lengths)[owners]
-        first_texts = FlatTokens(texts.ids[_spans(stops - text_room, text_room)], text_room)
-        second_texts = FlatTokens(endings.ids[_spans(endings.starts, choice_room)], choice_room)
+        first_texts = FlatTokens(texts.ids[concatenated_ranges(stops - text_room, text_room)], text_room)
+        second_texts = FlatTokens(endings.ids[concatenated_ranges(endings.starts, choice_room)], choice_room)
         inputs = self.build_packed_inputs(first_texts, second_texts, room)
         return self._encoded(
             examples,
@@ -98,8 +98,3 @@ class MultipleChoice(TextClassification):
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         assert isinstance(predictions, ChoicePredictions)
         return score_choices(examples, predictions)
-
-
-def _spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """[sum of lengths]: the positions of spans, one after the other."""
-    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
