@@ -49,11 +49,7 @@ def sample_spans(data: Documents, rng: CounterRng, examples: Tensor, length: int
     start, stop, _ = data.window_around(data.epoch_windows(rng, examples, length), length)
     zero = torch.zeros_like(start)
     return SampledSpans(
-        first=start,
-        first_length=torch.clamp(stop - start, max=length),
-        second=zero,
-        second_length=zero,
-        not_next=None,
+        first=start, first_length=torch.clamp(stop - start, max=length), second=zero, second_length=zero, not_next=None
     )
 
 
