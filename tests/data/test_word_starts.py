@@ -6,8 +6,8 @@ import pytest
 
 from keel.data import chinese_words
 from keel.data.corpus import Corpus
+from keel.data.encoding_worker import word_starts
 from keel.data.tokenizer import Tokenizer
-from keel.data.word_starts import word_starts
 from keel.errors import MissingExtra
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from keel.checks.check_report import Finding
 from keel.data.corpus import Corpus
-from keel.data.corpus_sample import LONG_WORD, NO_WORD
-from keel.data.sentence_splitting import detect_language, split_sentences
+from keel.data.sentence_splitting import LONG_WORD, NO_WORD, detect_language, split_sentences
 from keel.data.text_files import file_kind
 from keel.data.tokenizer import Tokenizer
 

@@ -96,6 +96,12 @@ def _installed() -> ChineseWords:
     return ChineseWords(frequencies, total, (start_P, trans_P, emit_P))
 
 
+def chinese_word_starts(text: str) -> frozenset[int]:
+    """Positions in the text where jieba begins a word."""
+    _, starts = ChineseWords.installed("masking whole Chinese words").starts([text])
+    return frozenset(np.flatnonzero(starts).tolist())
+
+
 def _is_chinese(codes: np.ndarray) -> np.ndarray:
     """Whether BERT's rules treat each character as Chinese."""
     found = (codes >= 0x4E00) & (codes <= 0x9FFF)

@@ -43,6 +43,9 @@ STARTERS = _words(
 WORD = re.compile(r"[\"'“‘«(\[]*(\w+)")
 CJK = "\u3400-\u4dbf\u4e00-\u9fff"
 CHINESE = re.compile(f"[{CJK}]")
+LONG_WORD = 1000
+NO_WORD = re.compile(rf"(?<![^\s\u3000-\u9fff])[^\s\u3000-\u9fff]{{{LONG_WORD},}}")
+"""Character runs that are data rather than words."""
 
 
 def split_sentences(text: str) -> list[str]:

@@ -7,10 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from keel.data.corpus_sample import LONG_WORD
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import TagLabels
-from keel.data.sentence_splitting import CHINESE, CJK
+from keel.data.sentence_splitting import CHINESE, CJK, LONG_WORD
 from keel.data.tables import DEFAULT_COLUMNS, Columns, load_table, named_file, refuse_two_files
 from keel.data.tag_schemes import (
     FOREIGN,
@@ -80,7 +79,7 @@ def split_words(text: str, *, chinese_words: bool = False) -> list[str]:
     """The words and punctuation of a text; Chinese by characters, or in words by jieba."""
     if not chinese_words or not CHINESE.search(text):
         return WORD.findall(text)
-    from keel.data.word_starts import chinese_word_starts
+    from keel.data.chinese_words import chinese_word_starts  # imports Numba
 
     edges = [*sorted(chinese_word_starts(text)), len(text)]
     parts = [text[start:end] for start, end in pairwise(edges)]

@@ -1,7 +1,10 @@
 """Tokenizer training: subwords and characters from a sample of the corpus, words from all of it."""
 
+import heapq
+import random
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -11,9 +14,8 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from keel.data import tokenizer_rules
-from keel.data.corpus import Corpus
-from keel.data.corpus_sample import sample_corpus
-from keel.data.sentence_splitting import CHINESE, detect_language
+from keel.data.corpus import Corpus, cut_text
+from keel.data.sentence_splitting import CHINESE, LONG_WORD, NO_WORD, detect_language
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind
 from keel.errors import KeelError, UsageError
@@ -22,6 +24,8 @@ from keel.events import OnEvent, ignore, note
 MIN_PAIR_COUNT = 10
 """Minimum count of a BPE merge where no vocabulary size is requested: rarer tokens are hardly trained, and of Chinese,
 which has no spaces, they are whole clauses."""
+PART = 1 << 16
+"""Characters that are sampled together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,7 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
         return Tokenizer(inner, chinese_words=chinese, phrases=phrases if any(phrases) else ())
     if settings.phrases:
         raise UsageError(f"phrases consist of words: use --text.tokenizer words, not {kind}")
-    texts = sample_corpus(corpus, settings.sample, settings.seed, on_event)
+    texts = _sample_corpus(corpus, settings.sample, settings.seed, on_event)
     if settings.kind == "auto":
         language = detect_language("\n".join(lines[0] for lines in texts[:100]))
         what = "Chinese: characters, and subwords of Latin words" if language == "zh" else "English: subwords"
@@ -130,3 +134,48 @@ def _continues_word(character: str) -> bool:
     """Whether a character may continue a word under BERT's rules: no punctuation, no Chinese."""
     punctuation = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
     return not punctuation and not CHINESE.match(character)
+
+
+def _sample_corpus(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list[list[str]]:
+    """Sample about `size` bytes of text, as lists of lines, uniformly over the corpus."""
+    rng = random.Random(seed)
+    kept: list[tuple[float, int, int, list[str]]] = []
+    total = held = left_out = 0
+    for number, (lines, runs) in enumerate(_parts(corpus)):
+        left_out += runs
+        if not any(map(str.strip, lines)):
+            continue
+        width = sum(len(line.encode()) + 1 for line in lines)
+        total, held = total + width, held + width
+        # Reservoir sampling by random keys: those with the highest keys are dropped when there is too much.
+        heapq.heappush(kept, (-rng.random(), number, width, lines))
+        while held > size and len(kept) > 1:
+            held -= heapq.heappop(kept)[2]
+    if left_out and not kept:
+        what = f"has no whitespace for {LONG_WORD:,} characters or more"
+        raise KeelError(f"{corpus.paths} {what}: check whether spaces were lost")
+    if left_out:
+        what = f"tokenizer training skips {left_out:,} characters in words of {LONG_WORD:,} characters or more"
+        note(on_event, f"{what}: is whitespace missing? (keel check names the first)")
+    if not kept:
+        raise KeelError(f"{corpus.paths} holds no text to train a tokenizer on: give it more text")
+    part = "all" if held == total else f"a sample (seed {seed}, {held / 1e6:.1f} MB) of"
+    note(on_event, f"tokenizer training on {part} {total / 1e6:.1f} MB of text")
+    return [lines for _, _, _, lines in sorted(kept, key=lambda item: item[1])]
+
+
+def _parts(corpus: Corpus) -> Iterator[tuple[list[str], int]]:
+    """Lines of text, and the number of characters removed as over-long words."""
+    lines: list[str] = []
+    size = runs = 0
+    for block in corpus.blocks():
+        for _, part in cut_text(block.text, PART):
+            words, found = NO_WORD.subn(" ", part)
+            runs += len(part) - len(words) + found
+            lines += words.split("\n")
+            size += len(part)
+            if size >= PART:
+                yield lines, runs
+                lines, size, runs = [], 0, 0
+    if lines:
+        yield lines, runs
