@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keel.data import token_store as module
-from keel.data.corpus import Corpus
+from keel.data.corpus import Block, Corpus
 from keel.data.encoding_worker import encode_chunks
 from keel.data.sentence_splitting import split_sentences
 from keel.data.token_store import Tokens
@@ -207,7 +207,7 @@ def test_a_build_goes_on_from_its_last_commit(
 @pytest.mark.multi
 def test_an_error_in_a_worker_is_reported_unchanged(tokenizer: Tokenizer) -> None:
     no_text: Any = None
-    chunks = [[(True, "One.")], [(True, no_text)]]
+    chunks = [[Block(True, "One.", 1)], [Block(True, no_text, 2)]]
     with pytest.raises(KeelError, match=r"failed \(TypeError: expected string"):
         list(encode_chunks(tokenizer, chunks, words=False, workers=2))
 

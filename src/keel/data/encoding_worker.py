@@ -12,21 +12,20 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from queue import SimpleQueue
 from typing import IO, cast
 
 import numpy as np
 
+from keel.data.corpus import Block
 from keel.data.ordered_map import ordered_map
 from keel.data.sentence_splitting import CHINESE, CJK, SPLITTERS, Sentences
 from keel.data.tokenizer import Encoding, Tokenizer
 from keel.errors import KeelError
 
 WORD_CHARACTER = re.compile(rf"[^\W{CJK}]")
-
-Chunk = list[tuple[bool, str]]
-"""Parts of documents in order: (a document begins here, its text)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +39,11 @@ class Encoded:
     """Whether a document has begun without a sentence so far."""
 
 
-def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, sentences: Sentences = "split") -> Encoded:
+def encode_chunk(tokenizer: Tokenizer, chunk: list[Block], words: bool, sentences: Sentences = "split") -> Encoded:
     """Split the text of a chunk into sentences and encode them; what gives no ids is dropped."""
     found: list[str] = []
     begin_indices: set[int] = set()
-    for begins, text in chunk:
+    for begins, text, _ in chunk:
         if begins:
             begin_indices.add(len(found))
         found += SPLITTERS[sentences](text)
@@ -98,24 +97,25 @@ def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 
 def encode_chunks(
-    tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, sentences: Sentences = "split", workers: int
+    tokenizer: Tokenizer, chunks: Iterable[list[Block]], *, words: bool, sentences: Sentences = "split", workers: int
 ) -> Iterator[Encoded]:
     """Encode chunks in parallel processes (threads, for compiled code); yields them in order."""
     chunks = iter(chunks)
     first = list(islice(chunks, 2))
     chunks = chain(first, chunks)
+    encode_here = partial(encode_chunk, tokenizer, words=words, sentences=sentences)
     if workers == 1 or len(first) < 2:
-        yield from (encode_chunk(tokenizer, chunk, words, sentences) for chunk in chunks)
+        yield from map(encode_here, chunks)
         return
     if tokenizer.compile():
-        yield from ordered_map(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
+        yield from ordered_map(encode_here, chunks, workers)
         return
     pool = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
     idle: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:
         idle.put(worker)
 
-    def encode(chunk: Chunk) -> Encoded:
+    def encode(chunk: list[Block]) -> Encoded:
         worker = idle.get()
         try:
             return worker.encode(chunk)
@@ -145,7 +145,7 @@ class _Worker:
         self.answers = cast(IO[bytes], self.process.stdout)
         self._send((tokenizer.to_json(), tokenizer.extra_rules, words, sentences))
 
-    def encode(self, chunk: Chunk) -> Encoded:
+    def encode(self, chunk: list[Block]) -> Encoded:
         try:
             self._send(chunk)
             answer = pickle.load(self.answers)

@@ -161,14 +161,10 @@ def _build(
     if progress.chunks:
         note(on_event, f"resuming encoding after {progress.ids:,} tokens in {folder}")
     unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
-    chunks = (
-        [(block.begins, block.text) for block in blocks]
-        for blocks in islice(corpus.chunks(CHUNK), progress.chunks, None)
-    )
+    chunks = islice(corpus.chunks(CHUNK), progress.chunks, None)
     with _Files(folder, progress, id_type(tokenizer), settings["words"]) as files:
-        last = time.monotonic()
-        cut = corpus.sentences
-        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], sentences=cut, workers=workers):
+        last, splitting = time.monotonic(), corpus.sentences
+        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], sentences=splitting, workers=workers):
             files.append(encoded)
             progress.unknown += int(np.count_nonzero(encoded.ids == unknown))
             if time.monotonic() - last >= COMMIT_SECONDS:
