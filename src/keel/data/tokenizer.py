@@ -17,7 +17,6 @@ from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
 from keel.data.sentence_splitting import CJK, detect_language
 from keel.data.text_files import replace_all_surrogates
-from keel.data.tokenizer_files import read_merges, read_tokenizer, read_vocab_txt, write_tokenizer
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind, chinese_words, space_chinese_words
 from keel.data.unknown_words import UnknownWords
 from keel.errors import KeelError
@@ -107,12 +106,12 @@ class Tokenizer:
         cls, vocabulary: str | Path, *, lowercase: Choice = "auto", accents: Choice = "auto", cjk: bool = True
     ) -> "Tokenizer":
         """Read BERT's vocab.txt; lowercase "auto": cased if the vocabulary has capital letters."""
-        return cls(read_vocab_txt(Path(vocabulary), lowercase=lowercase, accents=accents, cjk=cjk))
+        return cls(tokenizer_rules.read_vocab_txt(Path(vocabulary), lowercase=lowercase, accents=accents, cjk=cjk))
 
     @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
         """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""
-        return cls(read_merges(Path(vocabulary), Path(merges)))
+        return cls(tokenizer_rules.read_merges(Path(vocabulary), Path(merges)))
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> "Tokenizer":
@@ -160,12 +159,12 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Read the tokenizer of a model folder: tokenizer.json, else vocab.txt, else vocab.json and merges.txt."""
-        inner, special_tokens, extra_rules = read_tokenizer(Path(folder))
+        inner, special_tokens, extra_rules = tokenizer_rules.read_tokenizer(Path(folder))
         return cls(inner, special_tokens, **extra_rules)
 
     def save(self, folder: str | Path) -> None:
         """Write the files that `load` and Hugging Face's AutoTokenizer read."""
-        write_tokenizer(Path(folder), self._inner, self._special_tokens, self.extra_rules)
+        tokenizer_rules.write_tokenizer(Path(folder), self._inner, self._special_tokens, self.extra_rules)
 
     def __len__(self) -> int:
         return self._length
