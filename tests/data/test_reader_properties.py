@@ -34,7 +34,7 @@ SENTENCES = st.lists(st.lists(st.tuples(WORD, TAG), min_size=1, max_size=8), min
 def test_tables_are_read_as_they_were_written(tmp_path: Path, rows: list[tuple[str, str]], separator: str) -> None:
     path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
     with open(path, "w", encoding="utf-8", newline="") as file:
-        rows_out = csv.rows_out(file, delimiter=separator, lineterminator="\n")
+        rows_out = csv.writer(file, delimiter=separator, lineterminator="\n")
         rows_out.writerows([("sentence", "label"), *rows])
     examples = read_examples(path, pair=False)
     assert list(zip(examples.texts, examples.values, strict=True)) == rows

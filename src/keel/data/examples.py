@@ -196,9 +196,9 @@ def read_examples(
     text, second, label = choose_columns(table, columns, pair=pair)
     if isinstance(source, str | Path):
         note(on_event, describe_columns(table, text, second, label))
-    kind = None if label is None else infer_label_kind(table, label, columns.labels, on_event)
-    labelled = label is not None and kind is not None
-    values = kind.parse_all(table.cells[label], table.locations) if labelled else [None] * len(table)
+    kind, values = None, [None] * len(table)
+    if label is not None and (kind := infer_label_kind(table, label, columns.labels, on_event)):
+        values = kind.parse_all(table.cells[label], table.locations)
     return Examples(
         texts=table.texts(text, "text"),
         seconds=None if second is None else table.texts(second, "second"),

@@ -38,7 +38,7 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         raise KeelError(f"{table.source} has no texts: give one per line or item")
     first, second = (0, 1) if both else _source_target_columns(table, columns)
     texts = table.texts(first, "text")
-    targets = [None] * len(table) if second is None else table.texts(second, "label")
+    targets: list[Any] = [None] * len(table) if second is None else table.texts(second, "label")
     pairs = Examples(
         texts=texts,
         values=targets,

@@ -154,7 +154,7 @@ class Predictions(LazySequence[AnyPrediction]):
             if isinstance(prediction, list):
                 plain.append({"labels": [label.to_dict() for label in prediction]})
             else:
-                plain.append({"number": prediction} if isinstance(prediction, float) else prediction.to_dict())
+                plain.append({"number": prediction} if isinstance(prediction, float | int) else prediction.to_dict())
         return plain
 
     def __repr__(self) -> str:
