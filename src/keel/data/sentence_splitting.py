@@ -66,22 +66,12 @@ def split_sentences(text: str) -> list[str]:
     return sentences
 
 
-def split_lines(text: str) -> list[str]:
-    """Split text with one sentence per line; stripped, without empty lines."""
-    return [stripped for line in text.split("\n") if (stripped := line.strip())]
-
-
-def leave_whole(text: str) -> list[str]:
-    """The unsplit text, with its whitespace."""
-    return [text] if text else []
-
-
 Sentences = Literal["split", "lines", "none"]
 """Sentence splitting: by punctuation, by lines, or none (text keeps its whitespace)."""
 SPLITTERS: dict[Sentences, Callable[[str], list[str]]] = {
     "split": split_sentences,
-    "lines": split_lines,
-    "none": leave_whole,
+    "lines": lambda text: [stripped for line in text.split("\n") if (stripped := line.strip())],
+    "none": lambda text: [text] if text else [],
 }
 
 

@@ -11,10 +11,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, counted, ignore, note
+
+File = TypeVar("File", IO[bytes], io.TextIOWrapper)
 
 SAMPLE = 1 << 22
 """Bytes to detect the encoding from."""
@@ -159,11 +161,8 @@ class TextFile:
         self.path = Path(path)
         self.name = name or str(path)
         self.on_event = on_event
-        try:
-            with open_bytes(self.path) as file:
-                sample = file.read(SAMPLE)
-        except DAMAGED as error:
-            raise self._damaged(error) from None
+        with self._reading(open_bytes(self.path)) as file:
+            sample = file.read(SAMPLE)
         self.has_bom = sample.startswith(b"\xef\xbb\xbf")
         self.encoding = detect_encoding(sample) if encoding == "auto" else encoding
         try:
@@ -191,11 +190,8 @@ class TextFile:
 
     def lines(self) -> list[str]:
         """All lines at once, much faster."""
-        try:
-            with self._open() as text:
-                whole = text.read()
-        except DAMAGED as error:
-            raise self._damaged(error) from None
+        with self._reading(self._open()) as text:
+            whole = text.read()
         if "\0" in whole or replace_surrogates(whole) is not whole:
             return [line for _, line in self]  # which counts the faults and says where they are
         return whole.removesuffix("\n").split("\n") if whole else []
@@ -211,22 +207,19 @@ class TextFile:
         number = 1
         faults = nulls = 0
         first_fault = first_null = 0
-        try:
-            with self._open() as text:
-                while line := text.readline(limit):
-                    if not line.isascii() and SURROGATES.search(line):
-                        first_fault = first_fault or number
-                        line, count = SURROGATES.subn("\ufffd", line)
-                        faults += count
-                    if "\0" in line:
-                        first_null = first_null or number
-                        nulls += line.count("\0")
-                        line = line.replace("\0", "")
-                    ends = line.endswith("\n")
-                    yield number, line
-                    number += ends
-        except DAMAGED as error:
-            raise self._damaged(error) from None
+        with self._reading(self._open()) as text:
+            while line := text.readline(limit):
+                if not line.isascii() and SURROGATES.search(line):
+                    first_fault = first_fault or number
+                    line, count = SURROGATES.subn("\ufffd", line)
+                    faults += count
+                if "\0" in line:
+                    first_null = first_null or number
+                    nulls += line.count("\0")
+                    line = line.replace("\0", "")
+                ends = line.endswith("\n")
+                yield number, line
+                number += ends
         if faults:
             what = f"{counted(faults, 'byte is', 'bytes are')} not {self.encoding}, replaced by U+FFFD, the first here"
             note(self.on_event, f"{self.name}:{first_fault}: {what} (is it another encoding? say --encoding)")
@@ -234,8 +227,14 @@ class TextFile:
             what = counted(nulls, "NUL character was", "NUL characters were")
             note(self.on_event, f"{self.name}:{first_null}: {what} dropped, the first here")
 
-    def _damaged(self, error: BaseException) -> KeelError:
-        return KeelError(f"{self.name} is damaged or cut short ({error}): fetch or compress it again")
+    @contextmanager
+    def _reading(self, file: File) -> Iterator[File]:
+        try:
+            with file:
+                yield file
+        except DAMAGED as error:
+            what = f"{self.name} is damaged or cut short ({error})"
+            raise KeelError(f"{what}: fetch or compress it again") from None
 
 
 def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> TextFile:
