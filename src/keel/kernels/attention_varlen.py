@@ -27,28 +27,21 @@ class PackedSpans(NamedTuple):
     """Whether a sequence starts at every multiple of `max_seqlen`, and the padding between them is finite."""
 
 
-class Tiling(NamedTuple):
-    """Tile sizes of a launch; measured once and fixed, so that results are reproducible."""
-
-    queries: int
-    keys: int
-    warps: int
-    stages: int
-    """Pipeline stages of loads."""
-
-
-def tiling(max_seqlen: int, d: int, dtype: torch.dtype, *, backward: bool, shared: int = SHARED) -> Tiling:
+def tiling(
+    max_seqlen: int, d: int, dtype: torch.dtype, *, backward: bool, shared: int = SHARED
+) -> tuple[int, int, int, int]:
+    """Queries and keys of a tile, warps, pipeline stages; measured once and fixed, so that results are reproducible."""
     block = max(16, power_of_two(max_seqlen))
     if shared < SHARED and block > 64:
-        return Tiling(64, 64, 4, 1)
+        return 64, 64, 4, 1
     if dtype == torch.float32 or d > 64:
         block = min(block, 32 if dtype == torch.float32 and backward else 64)
-        return Tiling(block, block, 8 if d > 64 and block == 64 else 4, 1)
+        return block, block, 8 if d > 64 and block == 64 else 4, 1
     if block <= 64:
-        return Tiling(block, block, max(1, block // 16), 2 if backward else 1)
+        return block, block, max(1, block // 16), 2 if backward else 1
     if block == 128:
-        return Tiling(128, 128, 8, 2) if backward else Tiling(64, 128, 4, 1)
-    return Tiling(64, 128, 8, 1) if backward else Tiling(128, 64, 4, 3)
+        return (128, 128, 8, 2) if backward else (64, 128, 4, 1)
+    return (64, 128, 8, 1) if backward else (128, 64, 4, 3)
 
 
 def mix(

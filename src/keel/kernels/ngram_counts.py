@@ -19,13 +19,6 @@ from keel.errors import UsageError
 from keel.kernels.word_counts import TokenSpans, ranges_within
 
 
-class SentenceBoundaries(NamedTuple):
-    """Ids of the sentence boundaries <s> and </s>."""
-
-    start: int
-    end: int
-
-
 class NgramOrder(NamedTuple):
     """All n-grams of one order, sorted; memory-mapped above order 1."""
 
@@ -47,34 +40,27 @@ class NgramCounts(NamedTuple):
         return self
 
 
-def add_boundaries(sentences: TokenSpans, words: np.ndarray, boundaries: SentenceBoundaries) -> np.ndarray:
-    """[tokens] every sentence between <s> and </s>, ids mapped by `words`."""
+def add_boundaries(sentences: TokenSpans, words: np.ndarray, start: int, end: int) -> np.ndarray:
+    """[tokens] every sentence between <s> and </s> (`start` and `end`), ids mapped by `words`."""
     sizes = sentences.stops - sentences.begins
     text = np.empty(int(sizes.sum()) + 2 * np.count_nonzero(sizes > 0), np.int32)
-    _fill_sentences(*sentences, words, *boundaries, text)
+    _fill_sentences(*sentences, words, start, end, text)
     return text
 
 
 def count_ngrams(
-    sentences: TokenSpans,
-    words: np.ndarray,
-    boundaries: SentenceBoundaries,
-    *,
-    order: int,
-    vocab_size: int,
-    folder: Path,
-    memory: float,
-    threads: int,
-) -> NgramCounts:
+    sentences: TokenSpans, words: np.ndarray, start: int, end: int, *, order: int, vocab_size: int, folder: Path,
+    memory: float, threads: int,
+) -> NgramCounts:  # fmt: skip
     """Kneser-Ney counts: the number of distinct words before an n-gram, or its occurrences if it has the highest order
     or begins with <s>.
 
     Sorting takes at most `memory` GiB; temporary files are in `folder` and live as long as the arrays.
     """
-    text = _write_text(sentences, words, boundaries, order, folder)
+    text = _write_text(sentences, words, start, end, order, folder)
     unigram_counts = _bincount(text[: len(text) - order], vocab_size)
     sought = unigram_counts.copy()
-    sought[boundaries.end] = 0  # nothing follows the end of a sentence
+    sought[end] = 0  # nothing follows the end of a sentence
     position = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
     each = 2 * position.itemsize + 12 * (order - 1)
     threads, ranges = _divide_memory(sought, each, memory, threads) if order > 1 else (1, [])
@@ -84,35 +70,33 @@ def count_ngrams(
     def build(bounds: tuple[int, int]) -> list[np.ndarray]:
         low, high = bounds
         positions = np.empty(int(sought[low:high].sum()), position)
-        _find_positions(text, low, high, boundaries.end, positions)
+        _find_positions(text, low, high, end, positions)
         positions = _radix_sort(text, positions, np.empty_like(positions), order, np.empty(vocab_size + 1, np.int64))
-        ends = _count_new_ngrams(text, positions, order, boundaries.end).cumsum()
+        ends = _count_new_ngrams(text, positions, order, end).cumsum()
         found = np.zeros((3, ends[-1]), np.int32)
         filled = np.concatenate([[0], ends[:-1]])
-        _fill_trie(text, positions, order, boundaries.end, children, found[0], found[1], found[2], filled)
+        _fill_trie(text, positions, order, end, children, found[0], found[1], found[2], filled)
         return np.split(found, ends[:-1], 1)[1:]
 
     with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, len(ranges), threads):
-            for grown in pool.map(build, ranges[start : start + threads]):
+        for first in range(0, len(ranges), threads):
+            for grown in pool.map(build, ranges[first : first + threads]):
                 for level, arrays in zip(files, grown, strict=True):
                     for file, array in zip(level, arrays, strict=True):
                         file.write(array.data)
     levels = [(np.arange(vocab_size, dtype=np.int32), unigram_counts, children)]
     levels += [tuple(_memory_map(file) for file in level) for level in files]
     parts = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # unigrams need no sorting
-    return NgramCounts(list(_kneser_ney_counts(levels, boundaries.start, folder)), parts)
+    return NgramCounts(list(_kneser_ney_counts(levels, start, folder)), parts)
 
 
-def _write_text(
-    sentences: TokenSpans, words: np.ndarray, boundaries: SentenceBoundaries, order: int, folder: Path
-) -> np.ndarray:
+def _write_text(sentences: TokenSpans, words: np.ndarray, start: int, end: int, order: int, folder: Path) -> np.ndarray:
     """The text with sentence boundaries in a file, padded so that `order` words follow every position."""
     file = _file(folder)
     step = 10_000
     for first in range(0, len(sentences.begins), step):
-        file.write(add_boundaries(sentences.slice(first, first + step), words, boundaries).data)
-    file.write(np.full(order, boundaries.end, np.int32).data)
+        file.write(add_boundaries(sentences.slice(first, first + step), words, start, end).data)
+    file.write(np.full(order, end, np.int32).data)
     return _memory_map(file)
 
 

@@ -172,13 +172,13 @@ class NgramCounting(CountingObjective):
         return int(self.discounts[:, 0].count_nonzero())
 
     def setup(self, data: Documents) -> None:
-        from keel.kernels.ngram_counts import SentenceBoundaries, count_ngrams
+        from keel.kernels.ngram_counts import count_ngrams
 
         folder, vocab_size = cache_folder(), self.encoder.vocab_size
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
-                _sentences(data), self.words, SentenceBoundaries(self.bos_id, self.eos_id), order=self.system.order,
+                _sentences(data), self.words, self.bos_id, self.eos_id, order=self.system.order,
                 vocab_size=vocab_size, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
         if self._counted.parts > 1:
@@ -218,10 +218,9 @@ class NgramCounting(CountingObjective):
         return SentenceBatch(ids=text.ids, inner=inner)
 
     def _with_boundaries(self, sentences: "TokenSpans") -> SentenceBatch:
-        from keel.kernels.ngram_counts import SentenceBoundaries, add_boundaries
+        from keel.kernels.ngram_counts import add_boundaries
 
-        boundaries = SentenceBoundaries(self.bos_id, self.eos_id)
-        return SentenceBatch(ids=torch.from_numpy(add_boundaries(sentences, self.words, boundaries)))
+        return SentenceBatch(ids=torch.from_numpy(add_boundaries(sentences, self.words, self.bos_id, self.eos_id)))
 
     def counts(self, batch: SentenceBatch) -> dict[str, Tensor]:
         words = batch.ids != self.bos_id
