@@ -22,7 +22,8 @@ def check(hold, numbers, device):
     def run(
         rows, *, tokens, heads, d, max_seqlen, causal, p=0.0, salt=0, dtype=torch.float32, within=1e-5, uniform=False
     ):
-        spans = PackedSpans(*torch.tensor(rows, device=device).T.contiguous(), max_seqlen, uniform)
+        starts, lengths = torch.tensor(rows, device=device).T.contiguous()
+        spans = PackedSpans(starts, lengths, max_seqlen, uniform)
         dropout = HashDropout(p, torch.tensor(11, device=device), salt)
         hold(
             lambda qkv, bias: attend(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal),
@@ -96,7 +97,8 @@ def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(device):
 def test_two_runs_give_equal_bits(numbers, device):
     qkv, bias = numbers(150, 96), numbers(96)
     run = partial(attend, heads=2, dropout=HashDropout(0.1, torch.tensor(1, device=device)))
-    spans = PackedSpans(*torch.tensor([[0, 90], [90, 60]], device=device).T.contiguous(), 90)
+    starts, lengths = torch.tensor([[0, 90], [90, 60]], device=device).T.contiguous()
+    spans = PackedSpans(starts, lengths, 90)
     gradients = [torch.autograd.grad(run(qkv, bias, spans).square().sum(), (qkv, bias)) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 

@@ -101,5 +101,6 @@ class _BiasGelu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        dh, sums = _launch(gradients[0].contiguous(), *ctx.saved_tensors, ctx.tanh)
+        h, bias = ctx.saved_tensors
+        dh, sums = _launch(gradients[0].contiguous(), h, bias, ctx.tanh)
         return dh, sums.sum(0), None
