@@ -22,7 +22,7 @@ from torch.nn import functional as F
 import keel
 from keel.data.text_files import open_text
 from keel.explain.word_senses import WordUse, use_vectors
-from keel.nn.scalar_mix import ScalarMix
+from keel.nn.pooling import ScalarMix
 
 FILES = {
     "names": ("tag", "conll2003/eng.train.xz", "conll2003/eng.testb.xz"),

@@ -15,7 +15,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.explain.layer_weights import layer_weights
 from keel.model import Model
-from keel.nn.scalar_mix import ScalarMix
+from keel.nn.pooling import ScalarMix
 from keel.systems.bert import Bert
 
 EXAMPLES = [("a wonderful film", "good"), ("a dreadful film", "bad"), ("it was wonderful", "good"),

@@ -18,7 +18,7 @@ from keel.data.text_files import open_text
 from keel.demo.paired_answers import mean_score
 from keel.errors import UsageError
 from keel.events import ignore
-from keel.nn.scalar_mix import ScalarMix
+from keel.nn.pooling import ScalarMix
 from keel.report.charts import heat_map
 from keel.report.html_page import Page
 

@@ -86,11 +86,9 @@ def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag
             for j in range(tags):
                 marginals[j] = alpha[j] * beta[j] * share
             if t == length - 1:
-                for j in range(tags):
-                    end_sums[j] += marginals[j]
+                end_sums += marginals
             if t == 0:
-                for j in range(tags):
-                    start_sums[j] += marginals[j]
+                start_sums += marginals
                 break
             before, top, largest = alphas[row, t - 1], scores[0], 0.0
             for j in range(tags):
@@ -110,9 +108,7 @@ def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag
                 largest = max(largest, beta[i])
             for i in range(tags):
                 beta[i] /= largest
-    for i in range(tags):
-        for j in range(tags):
-            step_sums[i, j] += pairs[i, j] * steps[i, j]
+    step_sums += pairs * steps
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,9 +1,9 @@
-"""Pooling: one vector per sequence from those of its tokens."""
+"""Pooling: one vector per sequence from those of its tokens, one per token from those of its layers."""
 
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from keel.data.token_batch import TokenBatch
 
@@ -33,3 +33,22 @@ def pool_tokens(top: Tensor, batch: TokenBatch, strategy: Pool) -> Tensor:
     if strategy == "concat":
         return torch.cat([last(), maximum(), mean()], 1)
     return {"mean": mean, "max": maximum, "first": lambda: top[:, 0], "last": last}[strategy]()
+
+
+class ScalarMix(nn.Module):
+    """γ Σ_j s_j h_j over an encoder's layers h_0 ... h_L, with learned weights s = softmax(scores) and scale γ (Peters
+    et al. 2018)."""
+
+    def __init__(self, layers: int):
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    @property
+    def weights(self) -> Tensor:
+        """[layers]: s, from the input embeddings upwards."""
+        return self.scores.softmax(0)
+
+    def forward(self, layers: Tensor) -> Tensor:
+        """[..., width] of [..., layers, width]."""
+        return self.gamma * (self.weights[:, None] * layers).sum(-2)

@@ -22,7 +22,7 @@ from keel.events import OnEvent, ignore, note
 from keel.metrics.scores import Scores
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.nn.inference_loop import batched_inference
-from keel.nn.scalar_mix import ScalarMix
+from keel.nn.pooling import ScalarMix
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.embedding_restriction import restricted_embeddings
