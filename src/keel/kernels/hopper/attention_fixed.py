@@ -140,11 +140,8 @@ def _mix(
             gl.store(normalizers + heads * tokens + at, hashed.to(gl.float32, bitcast=True), query < length)
             p = gl.where(gluon_is_kept(gl.expand_dims(hashed, 1), key, threshold), p, 0.0)
         slim = gl.zeros([TIME, WIDTH], gl.float32, narrow)
-        mixed = hopper.warpgroup_mma(
-            *(gl.convert_layout(p.to(out.dtype), factor), inputs.index(stage * 3 + 2), slim),
-            use_acc=False,
-            is_async=True,
-        )
+        weights = gl.convert_layout(p.to(out.dtype), factor)
+        mixed = hopper.warpgroup_mma(weights, inputs.index(stage * 3 + 2), slim, use_acc=False, is_async=True)
         share = gl.convert_layout(gl.where(query < length, grow / total, 0.0), gl.SliceLayout(1, narrow))
         mixed = hopper.warpgroup_mma_wait(0, deps=(mixed,))
         hopper.mbarrier.arrive(empty.index(stage), count=1)
@@ -164,14 +161,10 @@ def _forward(
     ring = _ring(qkv, 3, 3)
     results = gl.allocate_shared_memory(qkv.dtype, [2, TIME, WIDTH], out.layout)
     given = (out, lengths, seed, normalizers)
-    gl.warp_specialize(
-        [
-            (_mix, (given, ring, results, items, tokens, salt, scale, heads, 3, threshold, causal)),
-            (_fetch, (qkv, out, ring, items, heads, 3, 3)),
-        ],
-        [1],
-        [24],
-    )
+    gl.warp_specialize([
+        (_mix, (given, ring, results, items, tokens, salt, scale, heads, 3, threshold, causal)),
+        (_fetch, (qkv, out, ring, items, heads, 3, 3)),
+    ], [1], [24])  # fmt: skip
 
 
 @gluon.jit
@@ -259,11 +252,7 @@ def _backward(
     layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     ring = _ring(qkv, 2, 4)
     weights = gl.allocate_shared_memory(qkv.dtype, [2, TIME, TIME], layout)
-    gl.warp_specialize(
-        [
-            (_work, (dqkv, lengths, normalizers, sums, ring, weights, items, tokens, scale, heads, threshold, causal)),
-            (_fetch, (qkv, dout, ring, items, heads, 2, 4)),
-        ],
-        [1],
-        [24],
-    )
+    gl.warp_specialize([
+        (_work, (dqkv, lengths, normalizers, sums, ring, weights, items, tokens, scale, heads, threshold, causal)),
+        (_fetch, (qkv, dout, ring, items, heads, 2, 4)),
+    ], [1], [24])  # fmt: skip

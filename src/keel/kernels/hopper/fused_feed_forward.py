@@ -197,15 +197,11 @@ def _product(
     hopper.fence_async_shared()
     ring = (a, b, ready, empty)
     ends = (staging, order, given, free)
-    gl.warp_specialize(
-        [
-            (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 0, back, tanh, needs_grad)),
-            (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 1, back, tanh, needs_grad)),
-            (_fetch, (x, weight, slopes, ring, ends, tokens, hidden, width, back)),
-        ],
-        [4, 1],
-        [240, 24],
-    )
+    gl.warp_specialize([
+        (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 0, back, tanh, needs_grad)),
+        (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 1, back, tanh, needs_grad)),
+        (_fetch, (x, weight, slopes, ring, ends, tokens, hidden, width, back)),
+    ], [4, 1], [240, 24])  # fmt: skip
 
 
 def _launch(
