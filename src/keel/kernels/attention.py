@@ -24,13 +24,7 @@ WIDTHS = (16, 32, 64, 128)
 
 
 def attend(
-    qkv: Tensor,
-    bias: Tensor,
-    spans: PackedSpans,
-    *,
-    heads: int,
-    dropout: HashDropout = NO_DROPOUT,
-    causal: bool = False,
+    qkv: Tensor, bias: Tensor, spans: PackedSpans, heads: int, dropout: HashDropout = NO_DROPOUT, causal: bool = False
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V per head and sequence: qkv [tokens, 3 x width], bias [3 x width] to [tokens, width].
 
@@ -38,20 +32,14 @@ def attend(
     gradient.
     """
     if not triton_usable(qkv) or qkv.shape[1] // 3 // heads not in WIDTHS:
-        return attend_twin(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal)
+        return attend_twin(qkv, bias, spans, heads, dropout, causal)
     fixed = spans.uniform and attention_fixed.fits(qkv, spans.lengths, spans.max_seqlen, heads)
     fixed = fixed and trusted(_relative_error, qkv, heads, dropout.p, causal, dropout.seed is not None)
     return _Attend.apply(qkv, bias, spans, heads, dropout, causal, attention_fixed if fixed else attention_varlen)
 
 
 def attend_twin(
-    qkv: Tensor,
-    bias: Tensor,
-    spans: PackedSpans,
-    *,
-    heads: int,
-    dropout: HashDropout = NO_DROPOUT,
-    causal: bool = False,
+    qkv: Tensor, bias: Tensor, spans: PackedSpans, heads: int, dropout: HashDropout = NO_DROPOUT, causal: bool = False
 ) -> Tensor:
     tokens, width = qkv.shape[0], qkv.shape[1] // 3
     position = torch.arange(spans.max_seqlen, device=qkv.device)
@@ -85,7 +73,7 @@ def _relative_error(
     qkv = torch.randn(rows * time, 3 * width, generator=generator, device=device).to(dtype)
     return relative_error(
         lambda qkv, bias: _Attend.apply(qkv, bias, spans, heads, dropout, causal, attention_fixed),
-        lambda qkv, bias: attend_twin(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal),
+        lambda qkv, bias: attend_twin(qkv, bias, spans, heads, dropout, causal),
         qkv,
         torch.zeros_like(qkv[0]).float(),
     )

@@ -41,14 +41,9 @@ def _sum(losses: Tensor, weights: Tensor | None) -> Tensor:
 class _SoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        vectors: Tensor,
-        table: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        weights: Tensor | None,
+        ctx: Any, vectors: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None,
         needs_grad: bool,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         rows = max(1, ROOM // len(table))
         total = vectors.new_zeros(() if weights is None else weights.shape[1:], dtype=torch.float64)
         gradients = [torch.empty_like(vectors), torch.zeros_like(table)] if needs_grad else []

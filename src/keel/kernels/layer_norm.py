@@ -191,13 +191,9 @@ class _LayerNorm(torch.autograd.Function):
         total = torch.empty_like(x) if form == "keep" else None
         means = torch.empty(0 if form == "add" else rows, dtype=torch.float32, device=x.device)
         scales = torch.empty(rows, dtype=torch.float32, device=x.device)
-        _forward[(programs,)](
-            *(x, y, bias, weight, shift, dropout.seed, total, out, means, scales, rows, epsilon, dropout.salt),
-            **sizes,
-            threshold=dropout.threshold,
-            add=y is not None,
-            keep=form == "keep",
-        )
+        flags = {"threshold": dropout.threshold, "add": y is not None, "keep": form == "keep"}
+        given = x, y, bias, weight, shift, dropout.seed, total, out, means, scales, rows, epsilon, dropout.salt
+        _forward[(programs,)](*given, **sizes, **flags)
         source = {"norm": x, "keep": total, "add": out}[form]
         ctx.save_for_backward(source, weight, shift, means, scales)
         ctx.form, ctx.dropout, ctx.types = form, dropout, (x.dtype, None if y is None else y.dtype)
@@ -217,14 +213,8 @@ class _LayerNorm(torch.autograd.Function):
         dy = torch.empty(source.shape, dtype=y_type, device=source.device) if separate else dx
         rows, programs, sizes = _launch_settings(source, backward=True)
         sums = torch.empty(programs, 2 + add, source.shape[-1], dtype=torch.float32, device=source.device)
-        _backward[(programs,)](
-            *(dout, other, source, weight, shift, dropout.seed, means, scales, dx, dy, sums, rows, dropout.salt),
-            **sizes,
-            threshold=dropout.threshold,
-            add=add,
-            traced=form == "add",
-            keep=other is not None,
-            separate=separate,
-        )
+        flags = {"add": add, "traced": form == "add", "keep": other is not None, "separate": separate}
+        given = dout, other, source, weight, shift, dropout.seed, means, scales, dx, dy, sums, rows, dropout.salt
+        _backward[(programs,)](*given, **sizes, **flags, threshold=dropout.threshold)
         dweight, dshift, *dbias = sums.sum(0)
         return None, None, dx, dy if add else None, dbias[0] if add else None, dweight, dshift, None, None

@@ -175,18 +175,9 @@ def _gate_gradients(gates: Tensor, cells: Tensor, dout: Tensor, dcells: Tensor, 
 class _ProjectedLstm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        hidden: Tensor,
-        cells: Tensor,
-        last: Tensor,
-        into: Tensor,
-        bias: Tensor,
-        recurrent: Tensor,
-        projection: Tensor,
-        cell_clip: float,
-        clip: float,
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, x: Tensor, hidden: Tensor, cells: Tensor, last: Tensor, into: Tensor, bias: Tensor, recurrent: Tensor,
+        projection: Tensor, cell_clip: float, clip: float,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         stacks, time, batch, _ = x.shape
         width = cells.shape[-1]
         x = x.contiguous()
