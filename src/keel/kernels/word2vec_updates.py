@@ -95,14 +95,14 @@ def sigmoid_errors(score, label, there, lr, loss_parts, used):
     """
     loss, one = 0.0, broadcast(ONE)
     small = _exp_minus(score)
-    probability = where_nonnegative(score, one, small) / (one + small)
+    error = (label - where_nonnegative(score, one, small) / (one + small)) * (there * broadcast(lr))
     above = maximum(score * (one - label - label), broadcast(ZERO))
     store(loss_parts, 0, 0, load(loss_parts, 0, 0) * (one + there * small))
     store(loss_parts, 1, 0, load(loss_parts, 1, 0) + there * above)
     used += 1
     if used == FLUSH_AFTER:
         loss, used = flush_losses(loss_parts), 0
-    return (label - probability) * (there * broadcast(lr)), loss, used
+    return error, loss, used
 
 
 @njit(nogil=True, inline="always")
