@@ -147,15 +147,13 @@ def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, toke
     counts = objective.counts(batch)
     assert counts["next"] == counts["previous"] == counts["tokens"] == 2 * SMALL.bptt
     encoder = objective.encoder
-    assert batch.backwards is not None
+    assert batch.ids.shape[1] == 2
     assert encoder.backwards is not None
-    for name, ids, stack in (
-        ("next", batch.forwards, encoder.forwards),
-        ("previous", batch.backwards, encoder.backwards),
-    ):
-        layers, _ = stack(encoder.words(ids[:, :-1]))
-        chances = (layers[-1] @ encoder.words.weight.T + objective.bias).log_softmax(-1)
-        assert torch.allclose(-chances.gather(2, ids[:, 1:, None]).sum(), losses[name], rtol=1e-5)
+    networks = [("next", encoder.forwards), ("previous", encoder.backwards)]
+    for ids, (name, network) in zip(batch.ids.unbind(1), networks, strict=True):
+        layers, _ = network(encoder.words(ids[:, :-1]))
+        log_probs = (layers[-1] @ encoder.words.weight.T + objective.bias).log_softmax(-1)
+        assert torch.allclose(-log_probs.gather(2, ids[:, 1:, None]).sum(), losses[name], rtol=1e-5)
 
 
 def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Documents, tokenizer: Tokenizer) -> None:
@@ -163,8 +161,8 @@ def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Docu
     batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     state, loss = objective.new_state(2), torch.zeros(())
     for place in range(SMALL.bptt):
-        scores, state = objective.step(batch.forwards[:, place, None], state)
-        loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
+        scores, state = objective.step(batch.ids[:, 0, place, None], state)
+        loss = loss - scores.log_softmax(-1).gather(1, batch.ids[:, 0, place + 1, None]).sum()
     assert torch.allclose(loss, objective(batch)[0]["next"], rtol=1e-5)
 
 

@@ -66,7 +66,7 @@ def test_a_layer_is_an_lstm_whose_recurrent_weights_are_dropped(drop: float) -> 
 
 def test_nothing_is_dropped_in_evaluation() -> None:
     objective = training().eval()
-    batch = RnnBatch(forwards=window())
+    batch = RnnBatch(ids=window()[:, None])
     assert torch.equal(objective(batch)[0]["next"], objective(batch)[0]["next"])
     objective.train()
     assert not torch.equal(objective(batch)[0]["next"], objective(batch)[0]["next"])
@@ -93,7 +93,7 @@ def test_a_dropped_word_is_gone_wherever_it_stands() -> None:
 def test_the_losses_are_those_of_the_papers() -> None:
     objective = training(**DRY, ar=2.0, tar=3.0).train()
     ids = window()
-    losses, _ = objective(RnnBatch(forwards=ids))
+    losses, _ = objective(RnnBatch(ids=ids[:, None]))
     x = objective.encoder.words(ids[:, :-1])
     for layer in objective.encoder.forwards.layers:
         zeros = x.new_zeros(len(x), cast(WeightDropLstm, layer).width)
@@ -101,19 +101,19 @@ def test_the_losses_are_those_of_the_papers() -> None:
     scores = x @ objective.encoder.words.weight.T + objective.bias
     expected = F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum")
     torch.testing.assert_close(losses["next"], expected)
-    counts = objective.counts(RnnBatch(forwards=ids))
+    counts = objective.counts(RnnBatch(ids=ids[:, None]))
     regular = 2.0 * x.square().mean() + 3.0 * (x[:, 1:] - x[:, :-1]).square().mean()
     torch.testing.assert_close(losses["steady"] / counts["steady"], regular)
     assert counts["next"] == 30
-    assert objective.eval()(RnnBatch(forwards=ids))[0].keys() == {"next"}
+    assert objective.eval()(RnnBatch(ids=ids[:, None]))[0].keys() == {"next"}
 
 
 def test_two_windows_with_state_are_one_long_window() -> None:
     objective = training().eval()
     ids = window(length=20)
-    whole, end = objective(RnnBatch(forwards=ids), objective.initial_state(3))
-    first, state = objective(RnnBatch(forwards=ids[:, :11]), objective.initial_state(3))
-    second, state = objective(RnnBatch(forwards=ids[:, 10:]), state)
+    whole, end = objective(RnnBatch(ids=ids[:, None]), objective.initial_state(3))
+    first, state = objective(RnnBatch(ids=ids[:, None, :11]), objective.initial_state(3))
+    second, state = objective(RnnBatch(ids=ids[:, None, 10:]), state)
     torch.testing.assert_close(first["next"] + second["next"], whole["next"])
     for one, other in zip(state.tensors(), end.tensors(), strict=True):
         torch.testing.assert_close(one, other)
@@ -127,7 +127,7 @@ def test_a_word_at_a_time_is_the_same() -> None:
     for place in range(4):
         scores, state = objective.step(ids[:, place : place + 1], state)
         total += F.cross_entropy(scores, ids[:, place + 1], reduction="sum")
-    torch.testing.assert_close(total, objective(RnnBatch(forwards=ids))[0]["next"])
+    torch.testing.assert_close(total, objective(RnnBatch(ids=ids[:, None]))[0]["next"])
 
 
 def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Path) -> None:

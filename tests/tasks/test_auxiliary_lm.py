@@ -22,22 +22,18 @@ from keel.training.counter_rng import CounterRng
 RNN = Rnn(width=16, layers=1, dropout=0.0)
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("blue garden", "bad")]
 GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=16, sequence_length=16)
-SYSTEMS = [
-    (RNN, RnnBatch, "forwards"),
-    (Ulmfit(width=8, hidden_size=12, layers=2), RnnBatch, "forwards"),
-    (GPT, GptBatch, "ids"),
-]
+ULMFIT = Ulmfit(width=8, hidden_size=12, layers=2)
 
 
-def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> TextClassification:
+def build_task(system: Any, tokenizer: Tokenizer, **settings: Any) -> TextClassification:
     torch.manual_seed(0)
     labels = read_examples(TEXTS, pair=False).labels
     return TextClassification(system, system.build_encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
 
 
-@pytest.mark.parametrize(("system", "batches", "name"), SYSTEMS, ids=["rnn", "ulmfit", "gpt"])
-def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: Any, name: str, tokenizer: Tokenizer):
-    task = made(system, tokenizer)
+@pytest.mark.parametrize("system", [RNN, ULMFIT, GPT], ids=["rnn", "ulmfit", "gpt"])
+def test_it_is_the_objectives_own_loss_on_the_same_sequences(system: Any, tokenizer: Tokenizer):
+    task = build_task(system, tokenizer)
     objective = system.build_objective(task.encoder, tokenizer).eval()
     both = AuxiliaryLM(task, objective, 0.5).eval()
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
@@ -48,7 +44,7 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: An
         alone = 0.0
         for number in range(4):
             ids = torch.from_numpy(data.ids[data.starts[number] : data.starts[number + 1]].astype(np.int64))[None]
-            alone += float(objective(batches(**{name: ids}))[0]["next"])
+            alone += float(objective(GptBatch(ids=ids) if system is GPT else RnnBatch(ids=ids[:, None]))[0]["next"])
         assert float(losses["language"]) == pytest.approx(0.5 * alone, rel=1e-5)
         assert float(losses["loss"]) == pytest.approx(float(task(batch)[0]["loss"]), rel=1e-6)
     counts = both.counts(batch)
@@ -57,7 +53,7 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: An
 
 
 def test_tokens_that_follow_in_padded_and_in_packed_rows(tokenizer: Tokenizer):
-    task = made(RNN, tokenizer)
+    task = build_task(RNN, tokenizer)
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
     index = np.arange(4)
     lengths = data.lengths.tolist()
@@ -140,7 +136,7 @@ def test_systems_without_a_causal_lm_are_refused(system: Any, settings: dict[str
 
 
 def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
-    task = made(RNN, tokenizer, frozen=True)
+    task = build_task(RNN, tokenizer, frozen=True)
     assert isinstance(task.encoder, RnnEncoder)
     with pytest.raises(UsageError, match="leave out one of them"):
         AuxiliaryLM(task, RNN.build_objective(task.encoder, tokenizer), 0.5)

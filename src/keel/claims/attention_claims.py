@@ -116,7 +116,7 @@ def masked_word_attention(say: Say) -> Verdict:
     assert isinstance(block, TransformerBlock)
     with torch.inference_mode():
         vectors = encoder.embed(batch)
-        encoder.contextualize(vectors, batch, record=lambda name, layer, value: seen.update({name: value}))
+        encoder(batch, record=lambda name, layer, value: seen.update({name: value}))
         q, k, v = block.attention.qkv(vectors)[0].view(len(words), 3, 32).unbind(1)  # [time, 32] each
     masked = inputs.first_start
     say(f"{text}: {len(words)} tokens; Q, K and V are {list(q.shape)}, {list(k.shape)}, {list(v.shape)}")

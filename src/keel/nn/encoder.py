@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.tokenizer import Tokenizer
-from keel.training.objective import State, Tensors
+from keel.training.objective import Objective, State, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,17 @@ class Recorder(Protocol):
     """A callback that gets intermediate results of a network, such as attention weights."""
 
     def __call__(self, name: str, layer: int, value: Tensor) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a forward pass of an encoder continues and returns."""
+
+    state: State | None = None
+    """Recurrent state, or KV cache, of the tokens before."""
+    all_layers: bool = False
+    """Return the vectors of all layers."""
+    record: Recorder | None = None
 
 
 class Encoder(nn.Module):
@@ -62,17 +73,9 @@ class Encoder(nn.Module):
         """[batch, time, width] input embeddings: words, positions and segments."""
         raise NotImplementedError
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         """The output of the blocks on input embeddings [batch, time, width]."""
-        return EncoderOutput(top=vectors, layers=[vectors] if all_layers else [])
+        return EncoderOutput(top=vectors, layers=[vectors] if options.all_layers else [])
 
     def used_embeddings(self, units: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
         """The rows of each embedding table that these subword units use, and the units by their index among these."""
@@ -122,7 +125,25 @@ class Encoder(nn.Module):
     def forward(
         self, batch: TokenBatch, *, state: State | None = None, all_layers: bool = False, record: Recorder | None = None
     ) -> EncoderOutput:
-        return self.contextualize(self.embed(batch), batch, state=state, all_layers=all_layers, record=record)
+        options = Options(state=state, all_layers=all_layers, record=record)
+        return self.contextualize(self.embed(batch), batch, options)
+
+
+class EncoderObjective(Objective):
+    """An objective that trains an encoder by gradients: its blocks are the encoder's."""
+
+    encoder: Encoder
+
+    @property
+    def output_embeddings(self) -> Tensor | None:
+        """The weights of the softmax: above the blocks, even if tied to the word embeddings."""
+        return None
+
+    def blocks(self) -> list[nn.Module]:
+        return self.encoder.blocks()
+
+    def input_parameters(self) -> list[nn.Parameter]:
+        return [weight for weight in self.encoder.input_parameters() if weight is not self.output_embeddings]
 
 
 @dataclass(frozen=True, kw_only=True)

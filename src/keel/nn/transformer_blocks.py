@@ -16,7 +16,7 @@ from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.dropout import HashDropout
 from keel.kernels.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm, add_then_norm, layer_norm
-from keel.nn.encoder import Recorder
+from keel.nn.encoder import Options
 from keel.nn.multihead_attention import ExtendCache, FastDropout, LayerRecorder, MultiHeadAttention, product_dtype
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -171,20 +171,15 @@ class TransformerStack(nn.ModuleList):
         return [block for block in self if isinstance(block, TransformerBlock)]
 
     def run(
-        self,
-        x: Tensor,
-        *,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-        arguments: Callable[[int], dict[str, Any]] = lambda layer: {},
+        self, x: Tensor, options: Options, arguments: Callable[[int], dict[str, Any]]
     ) -> tuple[Tensor, list[Tensor]]:
         """[batch, time, width] of the last block and, with `all_layers`, the input and the output of every block;
         `arguments` gives what else the block of that number takes."""
-        layers = [x] if all_layers else []
+        layers, record = [x] if options.all_layers else [], options.record
         for number, block in enumerate(self):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
             x = block(x, record=shown, **arguments(number))
-            if all_layers:
+            if options.all_layers:
                 layers.append(x)
         return x, layers
 

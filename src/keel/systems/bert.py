@@ -22,13 +22,13 @@ from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
 from keel.kernels.dropout import NO_DROPOUT, HashDropout
 from keel.kernels.layer_norm import layer_norm
-from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options
 from keel.nn.multihead_attention import FastDropout, packed_spans, padding_mask, use_kernels
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
 from keel.systems.system import System
 from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import Objective, Phase, State, Tensors
+from keel.training.objective import Phase, State, Tensors
 from keel.training.plan import Train
 
 
@@ -170,20 +170,13 @@ class BertEncoder(Encoder):
             dropout = HashDropout(self.dropout.p, torch.randint(2**31, (), device=vectors.device))
         return layer_norm(vectors, self.norm, dropout, out_dtype=torch.get_autocast_dtype("cuda"))
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         assert batch.sequence_starts is None or self.stack.fusible
-        if batch.sequence_starts is not None or (record is None and use_kernels(vectors) and self.stack.fusible):
-            top, layers = self.stack.run_fused(vectors, packed_spans(batch), all_layers=all_layers)
+        fused = options.record is None and use_kernels(vectors) and self.stack.fusible
+        if fused or batch.sequence_starts is not None:
+            top, layers = self.stack.run_fused(vectors, packed_spans(batch), all_layers=options.all_layers)
         else:
-            top, layers = self.stack(vectors, padding_mask(batch), all_layers=all_layers, record=record)
+            top, layers = self.stack(vectors, padding_mask(batch), options)
         return EncoderOutput(top=top, layers=layers)
 
     def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
@@ -226,8 +219,10 @@ class BertBatch(Tensors):
     not_next: Tensor | None  # [batch] 0: B follows A, 1: B is from another document
 
 
-class BertPretraining(Objective):
+class BertPretraining(EncoderObjective):
     """Masked language model ("mlm") and next sentence prediction ("nsp") over one encoder."""
+
+    encoder: BertEncoder
 
     def __init__(self, system: Bert, encoder: BertEncoder, tokenizer: Tokenizer):
         super().__init__()
@@ -246,12 +241,9 @@ class BertPretraining(Objective):
             encoder.pooler.requires_grad_(False)
             self.next.requires_grad_(False)
 
-    def blocks(self) -> list[nn.Module]:
-        return self.encoder.blocks()
-
-    def input_parameters(self) -> list[nn.Parameter]:
-        words = self.encoder.words.weight  # tied to the softmax, which is above the blocks
-        return [weight for weight in self.encoder.input_parameters() if weight is not words]
+    @property
+    def output_embeddings(self) -> Tensor:
+        return self.encoder.words.weight
 
     def phases(self) -> list[Phase]:
         short, *long = self.system.sequence_lengths
@@ -322,7 +314,7 @@ class BertPretraining(Objective):
 
     def predict_masked(self, top: Tensor, positions: Tensor) -> Tensor:
         """[batch, slots, vocabulary] logits at `positions` [batch, slots], by the tied word embeddings."""
-        return F.linear(self.mlm_features(top, positions), self.encoder.words.weight, self.bias)
+        return F.linear(self.mlm_features(top, positions), self.output_embeddings, self.bias)
 
     def mlm_features(self, top: Tensor, positions: Tensor) -> Tensor:
         """[batch, slots, width]: the input of the softmax."""
@@ -335,7 +327,7 @@ class BertPretraining(Objective):
             logits = self.predict_masked(top, positions)  # [batch, slots, vocabulary]
             return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
         padding = -self.vocab_size % 64  # whole tiles for the GPU's matrix products
-        words = F.pad(self.encoder.words.weight.to(top.dtype), (0, 0, 0, padding))
+        words = F.pad(self.output_embeddings.to(top.dtype), (0, 0, 0, padding))
         logits = F.linear(self.mlm_features(top, positions).flatten(0, 1), words, F.pad(self.bias, (0, padding)))
         return cross_entropy(logits, targets.flatten(), self.vocab_size)
 

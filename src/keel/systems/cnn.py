@@ -14,9 +14,8 @@ from keel.config import Count, Dropout
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.nn.convolution import ConvolutionFilters, max_over_time
-from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Encoder, EncoderOutput, Options
 from keel.systems.static_vectors import WordSystem
-from keel.training.objective import State
 from keel.training.plan import Train
 
 
@@ -66,17 +65,9 @@ class CnnEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.words(batch.ids)
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         top = F.relu(self.filters(vectors, batch.lengths))
-        return EncoderOutput(top=top, layers=[top] if all_layers else [])
+        return EncoderOutput(top=top, layers=[top] if options.all_layers else [])
 
     def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
         return max_over_time(output.top, batch.lengths)

@@ -5,7 +5,6 @@ sentence. Words are encoded by a character CNN (Kim et al. 2016) with highway la
 projection; the language models are LSTMs with projection (Jozefowicz et al. 2016).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,13 +23,13 @@ from keel.kernels.full_softmax import softmax_loss
 from keel.kernels.lstm import projected_lstm
 from keel.nn.convolution import ConvolutionFilters
 from keel.nn.distinct_words import EMPTY, SHORT, DistinctWords
-from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Encoder, EncoderOutput, Options
 from keel.nn.recurrent import reverse_sequences, zero_state
 from keel.nn.sampled_softmax import SampledSoftmax
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.systems.rnn import RecurrentLMSystem
+from keel.systems.rnn import RecurrentLMSystem, RecurrentPretraining
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import Objective, State, Tensors
+from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
 BOS, EOS, WORD_BEGIN, WORD_END = 256, 257, 258, 259
@@ -201,25 +200,17 @@ class ElmoEncoder(Encoder):
         index = (units.unit_starts[:, None] + column).clamp(max=len(units.unit_ids) - 1)
         return torch.where(column < sizes[:, None], units.unit_ids[index], EMPTY)
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: ElmoState | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         """[batch, time, 2 width] of each layer, both directions concatenated."""
         words, _ = vectors.chunk(2, -1)
         x = torch.stack([words, reverse_sequences(words, batch.lengths)]).transpose(1, 2)  # [2, time, batch, width]
-        outputs, after = self.run_layers(x, state or self.new_state(len(words)), batch.lengths - 1)
+        outputs, after = self.run_layers(x, options.state or self.new_state(len(words)), batch.lengths - 1)
         layers = [vectors]
         for forwards, backwards in outputs:
             layers.append(
                 torch.cat([forwards.transpose(0, 1), reverse_sequences(backwards.transpose(0, 1), batch.lengths)], -1)
             )
-        return EncoderOutput(top=layers[-1], layers=layers if all_layers else [], state=after)
+        return EncoderOutput(top=layers[-1], layers=layers if options.all_layers else [], state=after)
 
     def new_state(self, batch_size: int) -> ElmoState:
         layer = self.stack[0]
@@ -290,7 +281,7 @@ class ElmoBatch(Tensors):
     weights: Tensor | None = None  # [batch, 2, bptt, sums] of the targets, in evaluation
 
 
-class ElmoPretraining(Objective):
+class ElmoPretraining(RecurrentPretraining):
     """The sum over tokens t_k of -log p(t_k | t_1 ... t_{k-1}; Θx, →Θ, Θs) - log p(t_k | t_{k+1} ... t_N; Θx, ←Θ, Θs):
     the character CNN Θx and the softmax Θs are shared, the LSTMs are not.
 
@@ -320,32 +311,14 @@ class ElmoPretraining(Objective):
                 self._tables.append(self.encoder.character_table(units).int())
         return self._tables[0]
 
-    def blocks(self) -> list[nn.Module]:
-        return self.encoder.blocks()
-
-    def input_parameters(self) -> list[nn.Parameter]:
-        return self.encoder.input_parameters()
-
-    def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.stream_size / self.system.bptt)
-
     def initial_state(self, batch_size: int) -> ElmoState:
         return self.encoder.new_state(batch_size)
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> ElmoBatch:
-        numbers = torch.arange(examples.start, examples.stop)
-        directions = (False, True)
-        read = [
-            data.read_streams(rng, numbers, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
-        ]
-        return self._build_batch(torch.stack(read, 1), *self.sampled.sample(rng))
+        return self._build_batch(self.read_spans(data, rng, examples), *self.sampled.sample(rng))
 
     def sequential_batch(self, data: Documents, number: int) -> ElmoBatch:
-        directions = (False, True)
-        read = [
-            data.read_stream_window(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
-        ]
-        ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
+        ids, weights = self.read_evaluation_spans(data, number)
         no_samples = torch.empty(0, dtype=torch.long), torch.tensor(0)
         return replace(self._build_batch(ids, *no_samples), weights=weights)
 

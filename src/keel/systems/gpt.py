@@ -23,7 +23,7 @@ from keel.errors import UsageError
 from keel.kernels import triton_usable
 from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options, Recorder
 from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, packed_spans, product_dtype, use_kernels
@@ -33,7 +33,7 @@ from keel.systems.system import System
 from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import is_sharded
-from keel.training.objective import Objective, State, Tensors
+from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
 TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
@@ -190,28 +190,20 @@ class GptEncoder(Encoder):
         )
         return self.dropout(self.words(batch.ids) + positions)
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
-        packed = batch.sequence_starts is not None
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+        packed, state, all_layers = batch.sequence_starts is not None, options.state, options.all_layers
         added = int(self.sink is not None and not packed and (state is None or state.count == 0))
         x = (
             vectors
             if self.sink is None or not added
             else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
         )
-        if packed or (record is None and state is None and use_kernels(vectors) and self._fusible):
+        if packed or (options.record is None and state is None and use_kernels(vectors) and self._fusible):
             assert self._fusible
             top, layers = self._run_fused(x, batch, added, all_layers)
         else:
             state = None if state is None else state.with_room(x.shape[1], self.cache_capacity, product_dtype(x))
-            top, layers = self.stack(x, cache=state, all_layers=all_layers, record=record)
+            top, layers = self.stack(x, replace(options, state=state))
             top = top if self.norm is None else self.norm(top)
             state = None if state is None else state.advanced(x.shape[1])
         if all_layers:
@@ -238,15 +230,30 @@ class GptEncoder(Encoder):
         return [*self.words.parameters(), *self.positions.parameters(), *([] if self.sink is None else [self.sink])]
 
 
-class GptLM(nn.Module):
-    """p(w_i | w_<i): a softmax over the products of the top vector with the word embeddings."""
+@dataclass(frozen=True, kw_only=True)
+class GptBatch(Tensors):
+    """Spans of the concatenated documents, with the end of text between them."""
+
+    ids: Tensor  # [batch, time + 1]
+    fresh: Tensor | None = None  # [batch] number of last targets that count, if not all: overlapping windows
+
+
+class GptPretraining(EncoderObjective):
+    """The sum of -log p(w_i | w_<i) over all tokens ("next"): a softmax over the products of the top vector with the
+    word embeddings."""
+
+    encoder: GptEncoder
+    is_causal = True
 
     def __init__(self, system: Gpt, encoder: GptEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
         self.bos_id = self.eos_id = tokenizer.end_id
         """Stands between documents, and so before each text."""
-        self.is_causal = True
+
+    @property
+    def output_embeddings(self) -> Tensor:
+        return self.encoder.words.weight
 
     @property
     def max_context(self) -> int:
@@ -306,7 +313,7 @@ class GptLM(nn.Module):
         self._check_context(before + time)
         positions = torch.arange(before, before + time, device=ids.device)[None]
         batch = TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), time), position_ids=positions)
-        output = self.encoder.contextualize(self.encoder.embed(batch), batch, state=state, record=record)
+        output = self.encoder(batch, state=state, record=record)
         assert isinstance(output.state, KVCache)
         return output.top, output.state
 
@@ -314,25 +321,6 @@ class GptLM(nn.Module):
         if count > self.max_context:
             what = f"{count} tokens exceed this model's context of {self.max_context}"
             raise UsageError(f"{what}: give a shorter text, or generate fewer tokens")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GptBatch(Tensors):
-    """Spans of the concatenated documents, with the end of text between them."""
-
-    ids: Tensor  # [batch, time + 1]
-    fresh: Tensor | None = None  # [batch] number of last targets that count, if not all: overlapping windows
-
-
-class GptPretraining(GptLM, Objective):
-    """The sum of -log p(w_i | w_<i) over all tokens ("next")."""
-
-    def blocks(self) -> list[nn.Module]:
-        return self.encoder.blocks()
-
-    def input_parameters(self) -> list[nn.Parameter]:
-        words = self.encoder.words.weight  # tied to the softmax, which is above the blocks
-        return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def epoch_size(self, data: Documents) -> int:
         return -(-data.concatenated_size // self.system.sequence_length)

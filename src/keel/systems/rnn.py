@@ -17,11 +17,11 @@ from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options, Recorder
 from keel.nn.recurrent import Cell, RecurrentLayers, reverse_sequences
 from keel.systems.system import System
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import Objective, State, Tensors
+from keel.training.objective import Tensors
 from keel.training.plan import Train
 
 
@@ -98,29 +98,34 @@ class Rnn(RecurrentLMSystem):
 class RnnEncoder(Encoder):
     """Word embeddings and the hidden states of every layer; the pooled output is the mean of the top layer."""
 
-    def __init__(self, system: Rnn, vocab_size: int):
+    def __init__(self, system: Any, vocab_size: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, system.width * (1 + system.bidirectional)
+        self.system: Rnn = system
         self.words = nn.Embedding(vocab_size, system.width)
-        shape = system.cell, system.width, system.width, system.layers
-        self.forwards = RecurrentLayers(*shape, dropout=system.dropout)
-        self.backwards = RecurrentLayers(*shape, dropout=system.dropout) if system.bidirectional else None
+        self.forwards = self.build_layers()
+        self.backwards = self.build_layers() if system.bidirectional else None
         self.dropout = nn.Dropout(system.dropout)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
-    def embed(self, batch: TokenBatch) -> Tensor:
-        return self.dropout(self.words(batch.ids))
+    def build_layers(self) -> Any:
+        """The network of one direction."""
+        system = self.system
+        return RecurrentLayers(system.cell, system.width, system.width, system.layers, dropout=system.dropout)
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
-        layers, state = self.forwards(vectors, batch.lengths, state)
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.embed_ids(batch.ids)
+
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """[batch, time, width] embeddings of `ids` [batch, time], with dropout."""
+        return self.dropout(self.words(ids))
+
+    def drop_states(self, top: Tensor) -> Tensor:
+        """Dropout before the softmax."""
+        return self.dropout(top)
+
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+        layers, state = self.forwards(vectors, batch.lengths, options.state)
         layers = [vectors, *layers]
         if self.backwards is not None:
             reversed_vectors = reverse_sequences(vectors, batch.lengths)
@@ -128,7 +133,8 @@ class RnnEncoder(Encoder):
             pairs = zip(layers, back, strict=True)
             layers = [torch.cat([one, reverse_sequences(other, batch.lengths)], -1) for one, other in pairs]
             state = None  # the backward network would need the text that follows
-        return EncoderOutput(top=layers[-1], layers=layers if all_layers else [], state=state)
+        shown = [layers[number] for number in self.layer_numbers] if options.all_layers else []
+        return EncoderOutput(top=layers[-1], layers=shown, state=state)
 
     def blocks(self) -> list[nn.Module]:
         """The layers, each with that of the other direction."""
@@ -138,20 +144,75 @@ class RnnEncoder(Encoder):
         return [nn.ModuleList(pair) for pair in pairs]
 
 
-class RnnLM(nn.Module):
-    """p(x_t | x_<t) = softmax(O_t) with O_t = H_t W_hq + b_q; W_hq are the word embeddings if tied."""
+class RecurrentPretraining(EncoderObjective):
+    """Truncated BPTT over streams of text, read forwards and, by a biLM, also backwards."""
 
-    def __init__(self, system: Any, encoder: Any, tokenizer: Tokenizer):
+    system: Any
+    eos_id: int
+    """Stands after each sentence."""
+    directions: tuple[bool, ...] = (False, True)
+    """For each network, whether it reads backwards."""
+
+    def epoch_size(self, data: Documents) -> int:
+        return -(-data.stream_size // self.system.bptt)
+
+    def read_spans(self, data: Documents, rng: CounterRng, examples: range) -> Tensor:
+        """[batch, directions, bptt + 1] ids; each span continues the same example of the step before."""
+        window = rng, torch.arange(examples.start, examples.stop, device=data.ids.device), self.system.bptt
+        spans = [data.read_streams(*window, end=self.eos_id, backwards=back) for back in self.directions]
+        return torch.stack(spans, 1)
+
+    def read_evaluation_spans(self, data: Documents, number: int) -> tuple[Tensor, Tensor]:
+        """[1, directions, bptt + 1] ids of a part of the whole text, and weights [1, directions, bptt, sums]."""
+        window = number, self.system.bptt
+        spans = [data.read_stream_window(*window, end=self.eos_id, backwards=back) for back in self.directions]
+        ids, weights = (torch.stack(each, 1) for each in zip(*spans, strict=True))
+        return ids, weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnBatch(Tensors):
+    """Spans of text for truncated BPTT."""
+
+    ids: Tensor  # [batch, directions, bptt + 1]
+    weights: Tensor | None = None  # [batch, directions, bptt, sums] of the targets, in evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnState(Tensors):
+    """The states of both directions."""
+
+    forwards: Tensors
+    backwards: Tensors | None = None
+
+
+class RnnPretraining(RecurrentPretraining):
+    """The sum over words of -log p(x_t | x_<t) ("next") and, if bidirectional, of -log p(x_t | x_>t) ("previous").
+
+    p(x_t | x_<t) = softmax(O_t) with O_t = H_t W_hq + b_q; W_hq are the word embeddings if tied.
+    """
+
+    max_context = None
+
+    def __init__(self, system: Any, encoder: RnnEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system: Rnn = system
         self.encoder: RnnEncoder = encoder
+        self.directions = (False, True)[: 1 + system.bidirectional]
         self.bos_id = self.eos_id = tokenizer.sep_id
-        """Stands after each sentence, and so before each text."""
-        self.max_context = None
         self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
         self.output = (
             None if system.tie_embeddings else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
         )
+
+    @property
+    def is_causal(self) -> bool:
+        return not self.system.bidirectional
+
+    @property
+    def output_embeddings(self) -> Tensor:
+        """[vocabulary, width]: W_hq."""
+        return self.encoder.words.weight if self.output is None else self.output
 
     def new_state(self, batch_size: int) -> Tensors:
         return self.encoder.forwards.new_state(batch_size)
@@ -169,110 +230,49 @@ class RnnLM(nn.Module):
 
     def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of weights * -log p(targets), both [batch, time], of hidden states [batch, time, width]."""
-        return self.softmax_nll(self.drop_states(top), targets, weights)
+        return self.softmax_nll(self.encoder.drop_states(top), targets, weights)
 
     def softmax_nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         flat = None if weights is None else weights.flatten(0, 1)
         return softmax_loss(top.flatten(0, 1), self.output_embeddings, self.bias, targets.flatten(), flat)
 
-    def drop_states(self, top: Tensor) -> Tensor:
-        """Dropout before the softmax."""
-        return self.encoder.dropout(top)
-
-    @property
-    def is_causal(self) -> bool:
-        return not self.system.bidirectional
-
-    @property
-    def output_embeddings(self) -> Tensor:
-        """[vocabulary, width]: W_hq."""
-        return self.encoder.words.weight if self.output is None else self.output
-
-
-@dataclass(frozen=True, kw_only=True)
-class RnnBatch(Tensors):
-    """Spans of text for truncated BPTT; each continues the same example of the step before."""
-
-    forwards: Tensor  # [batch, bptt + 1]
-    backwards: Tensor | None = None  # the same, read from the end of the text
-    weights: Tensor | None = None  # [batch, directions, bptt, sums] of the targets, in evaluation
-
-
-@dataclass(frozen=True, kw_only=True)
-class RnnState(Tensors):
-    """The states of both directions."""
-
-    forwards: Tensors
-    backwards: Tensors | None = None
-
-
-class RnnPretraining(RnnLM, Objective):
-    """The sum over words of -log p(x_t | x_<t) ("next") and, if bidirectional, of -log p(x_t | x_>t) ("previous")."""
-
-    def blocks(self) -> list[nn.Module]:
-        return self.encoder.blocks()
-
-    def input_parameters(self) -> list[nn.Parameter]:
-        """Word embeddings, unless tied to the softmax: that is in the topmost parameter group of Howard and Ruder."""
-        return [weight for weight in self.encoder.input_parameters() if weight is not self.output_embeddings]
-
-    def epoch_size(self, data: Documents) -> int:
-        return -(-data.stream_size // self.system.bptt)
-
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> RnnBatch:
-        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
-        window = rng, numbers, self.system.bptt
-        return RnnBatch(
-            forwards=data.read_streams(*window, end=self.eos_id),
-            backwards=data.read_streams(*window, end=self.eos_id, backwards=True)
-            if self.system.bidirectional
-            else None,
-        )
+        return RnnBatch(ids=self.read_spans(data, rng, examples))
 
     def sequential_batch(self, data: Documents, number: int) -> RnnBatch:
-        directions = (False, True) if self.system.bidirectional else (False,)
-        read = [
-            data.read_stream_window(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
-        ]
-        ids, weights = zip(*read, strict=True)
-        return RnnBatch(
-            forwards=ids[0], backwards=ids[1] if self.system.bidirectional else None, weights=torch.stack(weights, 1)
-        )
+        ids, weights = self.read_evaluation_spans(data, number)
+        return RnnBatch(ids=ids, weights=weights)
 
     def counts(self, batch: RnnBatch) -> dict[str, Tensor]:
+        examples, directions, length = batch.ids.shape
+        names = ("next", "previous")[:directions]
         if batch.weights is not None:
-            return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=False))
-        examples, length = batch.forwards.shape
-        count = batch.forwards.new_full((), examples * (length - 1), dtype=torch.float32)  # no wait for the GPU
-        names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
-        return dict.fromkeys(names, count)
+            return dict(zip(names, batch.weights.sum((0, 2)).unbind(), strict=True))
+        count = batch.ids.new_full((), examples * (length - 1), dtype=torch.float32)  # no wait for the GPU
+        return dict.fromkeys((*names, "tokens"), count)
 
     def initial_state(self, batch_size: int) -> RnnState:
-        back = self.encoder.backwards
-        return RnnState(
-            forwards=self.encoder.forwards.new_state(batch_size),
-            backwards=None if back is None else back.new_state(batch_size),
-        )
+        forwards, backwards = self.encoder.forwards, self.encoder.backwards
+        back = None if backwards is None else backwards.new_state(batch_size)
+        return RnnState(forwards=forwards.new_state(batch_size), backwards=back)
 
     def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:
-        losses: dict[str, Tensor] = {}
-        weights = None if batch.weights is None else batch.weights[:, 0]
-        losses["next"], forwards = self._direction_loss(
-            self.encoder.forwards, batch.forwards, weights, state and state.forwards
-        )
-        backwards = None
-        if self.encoder.backwards is not None:
-            assert batch.backwards is not None
-            weights = None if batch.weights is None else batch.weights[:, 1]
-            losses["previous"], backwards = self._direction_loss(
-                self.encoder.backwards, batch.backwards, weights, state and state.backwards
-            )
-        return losses, RnnState(forwards=forwards, backwards=backwards)
+        losses, after = self._direction_losses("next", self.encoder.forwards, batch, state and state.forwards)
+        if self.encoder.backwards is None:
+            return losses, RnnState(forwards=after)
+        network, before = self.encoder.backwards, state and state.backwards
+        previous, back = self._direction_losses("previous", network, batch, before)
+        return losses | previous, RnnState(forwards=after, backwards=back)
 
-    def _direction_loss(
-        self, stack: RecurrentLayers, ids: Tensor, weights: Tensor | None, state: Tensors | None
-    ) -> tuple[Tensor, Tensors]:
-        """The loss of all words but the first, and the state after the last but one."""
-        vectors = self.encoder.dropout(self.encoder.words(ids[:, :-1]))
-        layers, after = stack(vectors, state=state)
-        return self.nll(layers[-1], ids[:, 1:], weights), after
+    def _direction_losses(
+        self, name: str, network: nn.Module, batch: RnnBatch, state: Tensors | None
+    ) -> tuple[dict[str, Tensor], Tensors]:
+        """The losses of all words but the first, and the state after the last but one."""
+        number = int(name == "previous")
+        ids, weights = batch.ids[:, number], None if batch.weights is None else batch.weights[:, number]
+        layers, after = network(self.encoder.embed_ids(ids[:, :-1]), state=state)
+        return self.losses(name, layers[-1], ids[:, 1:], weights), after
+
+    def losses(self, name: str, top: Tensor, targets: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
+        """The losses of one direction, from its hidden states."""
+        return {name: self.nll(top, targets, weights)}

@@ -19,11 +19,11 @@ from torch.nn import functional as F
 
 from keel.config import Count, Dropout
 from keel.data.token_batch import TokenBatch
-from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Options, Recorder
 from keel.nn.recurrent import RecurrentLayers
 from keel.systems.rnn import RecurrentSystem
 from keel.systems.system import EncoderDecoderSystem
-from keel.training.objective import State, Tensors
+from keel.training.objective import Tensors
 from keel.training.plan import Train
 
 Scoring = Literal["additive", "dot"]
@@ -85,18 +85,10 @@ class Seq2seqEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.dropout(scaled_embeddings(self.words.weight, batch.ids))
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         layers, _ = self.reader(vectors, batch.lengths)
         top = self.dropout(layers[-1])
-        return EncoderOutput(top=top, layers=[*layers[:-1], top] if all_layers else [])
+        return EncoderOutput(top=top, layers=[*layers[:-1], top] if options.all_layers else [])
 
     def blocks(self) -> list[nn.Module]:
         return [nn.ModuleList(pair) for pair in zip(self.reader.forwards, self.reader.backwards, strict=True)]

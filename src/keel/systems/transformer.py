@@ -17,13 +17,13 @@ from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Recorder
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Options, Recorder
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, padding_mask
 from keel.nn.transformer_blocks import Activation, DecoderBlock, TransformerBlock, TransformerStack
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.system import EncoderDecoderSystem, System
-from keel.training.objective import State, Tensors
+from keel.training.objective import Tensors
 from keel.training.plan import Train
 
 Layers = Annotated[int, Ge(1), Le(1000)]
@@ -90,13 +90,7 @@ class EncoderStack(TransformerStack):
         return cls(TransformerBlock(**system.block_settings, pre_norm=pre_norm) for _ in range(system.layers))
 
     def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        *,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-        query_count: int = 0,
+        self, x: Tensor, mask: Tensor | None, options: Options = Options(), query_count: int = 0
     ) -> tuple[Tensor, list[Tensor]]:
         """[batch, time, width] to the same, and every layer's output with `all_layers`; with `query_count` the last
         block computes its first positions only."""
@@ -104,7 +98,7 @@ class EncoderStack(TransformerStack):
         def arguments(layer: int) -> dict[str, Any]:
             return {"mask": mask, "query_count": query_count if layer == len(self) - 1 else 0}
 
-        return self.run(x, all_layers=all_layers, record=record, arguments=arguments)
+        return self.run(x, options, arguments)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,23 +118,15 @@ class DecoderStack(TransformerStack):
         settings: dict[str, Any] = {"pre_norm": pre_norm, "cross_attention": cross_attention, **system.block_settings}
         return cls(DecoderBlock(**settings) for _ in range(layers))
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        memory: EncoderMemory | None = None,
-        cache: KVCache | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, x: Tensor, options: Options, memory: EncoderMemory | None = None) -> tuple[Tensor, list[Tensor]]:
         """[batch, time, width] to the same, and every layer's output with `all_layers`; x follows the positions of a
-        `cache`, which has room for it."""
+        KV cache, the state, which has room for it."""
 
         def arguments(layer: int) -> dict[str, Any]:
             source = {} if memory is None else {"memory": memory.vectors[:, layer], "mask": memory.mask}
-            return {**source, "past": None if cache is None else partial(cache.extend, layer)}
+            return {**source, "past": None if options.state is None else partial(options.state.extend, layer)}
 
-        return self.run(x, all_layers=all_layers, record=record, arguments=arguments)
+        return self.run(x, options, arguments)
 
     def project_memory(self, top: Tensor, batch: TokenBatch) -> EncoderMemory:
         blocks = [block for block in self if isinstance(block, DecoderBlock)]
@@ -277,18 +263,10 @@ class TransformerEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.places(self.words(batch.ids))
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
-        top, layers = self.stack(vectors, padding_mask(batch), all_layers=all_layers, record=record)
+    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+        top, layers = self.stack(vectors, padding_mask(batch), options)
         top = self.norm(top)
-        if all_layers:
+        if options.all_layers:
             layers[-1] = top
         return EncoderOutput(top=top, layers=layers)
 
@@ -325,7 +303,7 @@ class TransformerDecoder(Decoder):
         begin, time = 0 if state is None else state.count, ids.shape[1]
         x = self.places(F.embedding(ids, self.word_embeddings()), begin)
         state = state and state.with_room(time, self.places.max_positions, state.memory.dtype)
-        x, _ = self.stack(x, memory=source, cache=state, record=record)
+        x, _ = self.stack(x, Options(state=state, record=record), source)
         return self.norm(x), state and state.advanced(time)
 
     def logits(self, vectors: Tensor) -> Tensor:

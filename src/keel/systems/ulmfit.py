@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.config import Count, Dropout, Ge
-from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
-from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.recurrent import zero_state
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.systems.rnn import RecurrentLMSystem, RnnBatch, RnnPretraining, RnnState
-from keel.training.objective import State, Tensors
+from keel.systems.rnn import RecurrentLMSystem, RnnBatch, RnnEncoder, RnnPretraining
+from keel.training.objective import Tensors
 from keel.training.plan import Train
 
 DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
@@ -181,47 +179,28 @@ class AwdLstm(nn.Module):
         return outputs, UlmfitState(hidden=hidden, cells=cells)
 
 
-class UlmfitEncoder(Encoder):
+class UlmfitEncoder(RnnEncoder):
     """Word embeddings and the hidden states of the last layer; layers of another width are internal."""
 
-    backwards = None
+    system: Ulmfit  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, system: Ulmfit, vocab_size: int):
-        super().__init__()
-        self.vocab_size, self.width, self.system = vocab_size, system.width, system
-        self.words = nn.Embedding(vocab_size, system.width)
-        self.forwards = AwdLstm(system)
-        nn.init.uniform_(self.words.weight, -0.1, 0.1)
-
-    def embed(self, batch: TokenBatch) -> Tensor:
-        return self.embed_ids(batch.ids)
+    def build_layers(self) -> AwdLstm:
+        return AwdLstm(self.system)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        """[batch, time, width] embeddings of `ids` [batch, time], with embedding dropout and input dropout."""
+        """With embedding dropout and input dropout."""
         vectors = self.words(ids)
         if self.training and self.system.word_dropout:
             present = F.dropout(vectors.new_ones(self.words.num_embeddings), self.system.word_dropout)
             vectors = vectors * present[ids][..., None]
         return variational_dropout(vectors, self.system.input_dropout, self.training)
 
-    def contextualize(
-        self,
-        vectors: Tensor,
-        batch: TokenBatch,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> EncoderOutput:
-        layers, state = self.forwards(vectors, batch.lengths, state)
-        every = [vectors, *layers]
-        same_width = [every[number] for number in self.layer_numbers] if all_layers else []
-        return EncoderOutput(top=layers[-1], layers=same_width, state=state)
+    def drop_states(self, top: Tensor) -> Tensor:
+        return variational_dropout(top, self.system.dropout, self.training)
 
     @property
     def layer_numbers(self) -> list[int]:
-        same = [number for number, width in enumerate(self.forwards.widths, 1) if width == self.width]
-        return [0, *same]
+        return [0, *(number for number, width in enumerate(self.forwards.widths, 1) if width == self.width)]
 
     def blocks(self) -> list[nn.Module]:
         return list(self.forwards.layers)
@@ -234,23 +213,17 @@ class UlmfitPretraining(RnnPretraining):
     """
 
     system: Ulmfit  # pyright: ignore[reportIncompatibleVariableOverride]
-    encoder: UlmfitEncoder  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def counts(self, batch: RnnBatch) -> dict[str, Tensor]:
         counts = super().counts(batch)
         return {**counts, "steady": counts["next"]}
 
-    def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:
-        ids = batch.forwards
-        layers, after = self.encoder.forwards(self.encoder.embed_ids(ids[:, :-1]), state=state and state.forwards)
-        top = self.drop_states(layers[-1])
-        losses = {"next": self.softmax_nll(top, ids[:, 1:], None if batch.weights is None else batch.weights[:, 0])}
+    def losses(self, name: str, top: Tensor, targets: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
+        dropped = self.encoder.drop_states(top)
+        losses = {name: self.softmax_nll(dropped, targets, weights)}
         if self.training:
-            changes = layers[-1].diff(dim=1)
+            changes = top.diff(dim=1)
             share = top.shape[1] / changes.shape[1]  # one position fewer weighs as much as all
-            squares = self.system.ar * top.square().mean(-1).sum()
+            squares = self.system.ar * dropped.square().mean(-1).sum()
             losses["steady"] = squares + self.system.tar * share * changes.square().mean(-1).sum()
-        return losses, RnnState(forwards=after)
-
-    def drop_states(self, top: Tensor) -> Tensor:
-        return variational_dropout(top, self.system.dropout, self.training)
+        return losses

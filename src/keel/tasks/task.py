@@ -20,7 +20,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.metrics.scores import Scores
-from keel.nn.encoder import Encoder, EncoderOutput
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput
 from keel.nn.inference_loop import batched_inference
 from keel.nn.pooling import ScalarMix
 from keel.systems.static_vectors import WordSystem
@@ -29,7 +29,7 @@ from keel.tasks.embedding_restriction import restricted_embeddings
 from keel.tasks.head_settings import HeadSettings
 from keel.training.batch_loading import MAX_DATA_SHARE
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import Objective, State
+from keel.training.objective import State
 from keel.training.plan import Precision, Train
 
 
@@ -38,7 +38,7 @@ class NoDecodingOptions:
     """Decoding settings of a task that has none."""
 
 
-class Task(Objective):
+class Task(EncoderObjective):
     """An objective with labels: encoder and head, from examples to predictions and scores.
 
     With `frozen`, the encoder runs once and its features are cached; only the head and `head_parameters` are trained.
@@ -249,12 +249,6 @@ class Task(Objective):
         else:
             with restricted_embeddings(self.encoder, data) as restricted:
                 yield restricted
-
-    def blocks(self) -> list[nn.Module]:
-        return self.encoder.blocks()
-
-    def input_parameters(self) -> list[nn.Parameter]:
-        return self.encoder.input_parameters()
 
     def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)
