@@ -119,7 +119,7 @@ class TextEncoder:
                 yield window, vectors[: len(window.inputs.ids)]
 
     def _split(self, texts: list[list[int]]) -> list[_Window]:
-        size = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
+        size = self.system.max_text_length(self.tokenizer)
         windows = [
             _Window(text, start, start + size, self.system.build_inputs(self.tokenizer, ids[start : start + size]))
             for text, ids in enumerate(texts)

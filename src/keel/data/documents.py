@@ -165,6 +165,18 @@ class Documents(Tensors):
         """Ids at these positions, as int64."""
         return self.ids[positions].long() & ((1 << 8 * self.ids.element_size()) - 1)
 
+    def document_arrays(self, documents: slice = slice(None)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For kernels on a CPU: the unsigned ids, and where each of these documents begins and ends in them."""
+        begins, ends = (np.ascontiguousarray(self.starts.numpy()[bounds]) for bounds in self.spans[documents].numpy().T)
+        return self.ids.numpy().view(f"u{self.ids.element_size()}"), begins, ends
+
+    def sentence_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same for all sentences."""
+        first, last = self.spans.numpy().T
+        sizes, starts = last - first, self.starts.numpy()
+        numbers = np.arange(sizes.sum()) + np.repeat(first - (sizes.cumsum() - sizes), sizes)
+        return self.ids.numpy().view(f"u{self.ids.element_size()}"), starts[numbers], starts[numbers + 1]
+
     def starts_word(self, positions: Tensor) -> Tensor:
         """Whether the token at each position starts a word."""
         if self.word_starts is None:

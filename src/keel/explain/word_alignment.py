@@ -60,9 +60,7 @@ def align_words(
     whitespace, each token of whole characters is a word. Texts beyond the maximum length are truncated.
     """
     source_tokenizer, target_tokenizer = tokenizers
-    read = source_tokenizer.encode(source).truncate(
-        system.max_length - len(system.build_inputs(source_tokenizer, []).ids)
-    )
+    read = source_tokenizer.encode(source).truncate(system.max_text_length(source_tokenizer))
     written = target_tokenizer.encode(target).truncate(system.max_length - 1)
     inputs = system.build_inputs(source_tokenizer, read.ids)
     batch = TokenBatch.pad([inputs.ids]).to(next(decoder.parameters()).device)

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from keel.config import Count, Dropout, Ge, Gt, Le, Lt
 from keel.data.documents import Documents
-from keel.data.input_windows import ModelInput
 from keel.data.mlm_sampling import sample_masked_positions, sample_pairs, sample_spans
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -123,14 +122,13 @@ class Bert(TransformerSystem):
     def build_objective(self, encoder: "BertEncoder", tokenizer: Tokenizer) -> "BertPretraining":
         return BertPretraining(self, encoder, tokenizer)
 
-    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with B in segment 1."""
-        ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
-        segments = [0] * len(ids)
-        if second is not None:
-            ids += [*second, tokenizer.sep_id]
-            segments += [min(1, self.segment_types - 1)] * (len(second) + 1)
-        return ModelInput(ids, segments, 1)
+        return [tokenizer.cls_id], [tokenizer.sep_id], [tokenizer.sep_id]
+
+    @property
+    def second_segment(self) -> int:
+        return min(1, self.segment_types - 1)
 
 
 class BertEncoder(Encoder):

@@ -127,8 +127,9 @@ class Elmo(RecurrentLMSystem):
             units += [WORD_BEGIN, *characters, WORD_END]
         return SubwordUnits(word_ids=torch.tensor(ids), unit_ids=torch.tensor(units), unit_starts=torch.tensor(starts))
 
-    def start_token(self, tokenizer: Tokenizer) -> int:
-        return tokenizer.cls_id if self.bos_token else super().start_token(tokenizer)
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
+        before, between, after = super().special_tokens(tokenizer)
+        return [tokenizer.cls_id] if self.bos_token else before, between, after
 
 
 class ElmoFineTuning(FineTuningPolicy[Elmo]):

@@ -5,7 +5,6 @@ n-grams; hashed word n-grams keep some word order; hierarchical softmax or negat
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,8 @@ from keel.data.collation import EpochOrder, epoch_rng
 from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import HuffmanTree, huffman_tree
-from keel.systems.word2vec import alias_table
+from keel.systems.static_vectors import sum_over_threads
+from keel.systems.word2vec import NO_TREE, alias_table
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 
@@ -164,19 +164,14 @@ class BagTraining(CustomUpdate):
         states = self._states(rng, examples) if self.negatives else np.zeros(len(index), np.uint64)
         tables = [encoder.words.weight, encoder.grams.weight, self.task.classifier.weight]
         inputs, grams, outputs = (table.detach().numpy() for table in tables)
-        tree = self.tree or HuffmanTree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(0, np.int32))
+        tree = self.tree or NO_TREE
 
         def learn(part: int) -> tuple[float, int, int]:
             mine = np.ascontiguousarray(index[part::threads]), np.ascontiguousarray(states[part::threads])
             settings = self.negatives, self.loss == "softmax", np.float32(lr)
             return update_classifier(*mine, texts, inputs, grams, outputs, tree, self.drawing, *settings)
 
-        if threads == 1:
-            results = [learn(0)]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(learn, range(threads)))
-        loss, learned, read = (sum(column) for column in zip(*results, strict=True))
+        loss, learned, read = sum_over_threads(learn, range(threads))
         return {"loss": loss}, {"loss": learned, "words": read}
 
     def _index(self, data: Any, rng: CounterRng, examples: range) -> np.ndarray:

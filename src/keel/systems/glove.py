@@ -9,7 +9,6 @@ import errno
 import hashlib
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +22,7 @@ from keel.config import Count, Ge, Gt, Lt, cache_folder
 from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem
+from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem, sum_over_threads
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
@@ -162,12 +161,8 @@ class GloveTraining(CustomUpdate):
                 cells, chunk_starts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables
             )
 
-        if threads == 1:
-            results = [one(chunk_starts)]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(one, [chunk_starts[number::threads].copy() for number in range(threads)]))
-        loss, weights, updates = (sum(column) for column in zip(*results, strict=True))
+        shares = [chunk_starts[number::threads].copy() for number in range(threads)]
+        loss, weights, updates = sum_over_threads(one, shares)
         return {"squares": loss}, {"squares": weights, "pairs": updates}
 
     def finish(self) -> None:
@@ -193,9 +188,7 @@ def _count_cooccurrences(data: Documents, special_ids: list[int], vocab_size: in
     from keel.kernels.cooccurrence import CELL, count_cooccurrences
     from keel.kernels.word_counts import TokenSpans, count_words
 
-    ids = data.ids.numpy()
-    begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)
-    text = TokenSpans(ids.view(f"u{ids.itemsize}"), begins, stops)
+    text = TokenSpans(*data.document_arrays())
     digest = hashlib.blake2b(f"1 {system.window} {vocab_size} {special_ids}".encode(), digest_size=16)
     for array in text:
         digest.update(array.data)
@@ -209,7 +202,7 @@ def _count_cooccurrences(data: Documents, special_ids: list[int], vocab_size: in
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=folder) as temporary:
                 count_cooccurrences(
-                    text, counts, Path(temporary) / "cells", window=system.window, scale=len(ids) / data.size,
+                    text, counts, Path(temporary) / "cells", window=system.window, scale=len(text.ids) / data.size,
                     memory=system.memory, threads=torch.get_num_threads(),
                 )  # fmt: skip
                 os.rename(Path(temporary) / "cells", path)

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from keel.config import Dropout, Ge, Le
 from keel.data.documents import Documents
-from keel.data.input_windows import ModelInput
 from keel.data.label_kinds import LabelKind, Regression
 from keel.data.sentence_splitting import Sentences
 from keel.data.token_batch import TokenBatch
@@ -105,7 +104,7 @@ class Gpt(TransformerSystem):
     def build_objective(self, encoder: "GptEncoder", tokenizer: Tokenizer) -> "GptPretraining":
         return GptPretraining(self, encoder, tokenizer)
 
-    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1).
 
         A tokenizer without these tokens, before fine-tuning, has the end of text for each.
@@ -113,10 +112,7 @@ class Gpt(TransformerSystem):
         start, delimiter, extract = (
             tokenizer.end_id if (id := tokenizer.special_token_id(token)) is None else id for token in TASK_TOKENS
         )
-        if second is None:
-            return ModelInput([start, *first, extract], [0] * (len(first) + 2), 1)
-        ids = [start, *first, delimiter, *second, extract]
-        return ModelInput(ids, [0] * (len(first) + 2) + [1] * (len(second) + 1), 1)
+        return [start], [delimiter], [extract]
 
     @property
     def finetuning_policy(self) -> "GptFineTuning":

@@ -21,7 +21,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
 from keel.systems.finetuning_policy import FineTuningPolicy, NoFineTuning
-from keel.systems.static_vectors import LastWords, WordSystem
+from keel.systems.static_vectors import LastWords, WordSystem, check_distinct_words
 from keel.systems.system import COUNTING, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
@@ -83,13 +83,10 @@ class NgramEncoder(Encoder):
     def __init__(self, vocab_size: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, 0
-        self.words: Tensor
-        self.starts: Tensor
-        self.backoffs: Tensor
         self.chances = nn.Parameter(torch.empty(0), requires_grad=False)  # [nodes] log p of the last word
-        self.register_buffer("words", torch.empty(0, dtype=torch.int32))  # [nodes] the last word
-        self.register_buffer("starts", torch.empty(0, dtype=torch.int32))  # [nodes below the highest order + 1]
-        self.register_buffer("backoffs", torch.empty(0))  # [nodes below the highest order] log back-off weight
+        self.words = nn.Buffer(torch.empty(0, dtype=torch.int32))  # [nodes] the last word
+        self.starts = nn.Buffer(torch.empty(0, dtype=torch.int32))  # [nodes below the highest order + 1]
+        self.backoffs = nn.Buffer(torch.empty(0))  # [nodes below the highest order] log back-off weight
 
     def resize(self, nodes: int, inner: int) -> None:
         """Allocate `nodes` nodes, of which `inner` are below the highest order."""
@@ -160,9 +157,8 @@ class NgramCounting(CountingObjective):
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written in a text, they are ordinary words
         self.impossible = self.words != np.arange(encoder.vocab_size)
         self.impossible[self.eos_id] = False
-        self.discounts: Tensor
-        # [order, 3] discounts of n-grams that occur once, twice and more often; 0 before the order is estimated
-        self.register_buffer("discounts", torch.zeros(system.order, 3))
+        self.discounts = nn.Buffer(torch.zeros(system.order, 3))
+        """Discounts of n-grams that occur once, twice and more often; 0 before the order is estimated."""
         self._counted: NgramCounts | None = None
         self._notes: list[str] = []
 
@@ -187,9 +183,7 @@ class NgramCounting(CountingObjective):
                 f"{self.system.memory:g} GiB (--system.memory)"
             )
         orders = self._counted.orders
-        word_counts = np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]])
-        if np.count_nonzero(word_counts) < 2:
-            raise KeelError("the corpus has fewer than two frequent enough words: use more text or lower --min-count")
+        check_distinct_words(np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]]))
         inner = sum(len(order.words) for order in orders[:-1])
         self.encoder.resize(inner + len(orders[-1].words), inner)
         trie = self.encoder.trie()
@@ -203,19 +197,21 @@ class NgramCounting(CountingObjective):
         return SHARES * self.system.order
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> SentenceBatch:
-        sentences = _sentences(data)
-        first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (examples.start, examples.stop))
-        return self._with_boundaries(sentences.slice(first, last))
+        return self._with_boundaries(self._share(data, examples)[1])
 
     def sequential_batch(self, data: Documents, number: int) -> SentenceBatch:
-        sentences = _sentences(data)
-        first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (number, number + 1))
-        sentences = sentences.slice(first, last)
+        numbers, sentences = self._share(data, range(number, number + 1))
         text = self._with_boundaries(sentences)
-        closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
+        closing = np.isin(numbers, np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
         inner = torch.ones_like(text.ids, dtype=torch.bool)
         inner[text.ids == self.eos_id] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
         return SentenceBatch(ids=text.ids, inner=inner)
+
+    def _share(self, data: Documents, examples: range) -> "tuple[np.ndarray, TokenSpans]":
+        """The numbers of the sentences of these examples, and the sentences."""
+        sentences = _sentences(data)
+        first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (examples.start, examples.stop))
+        return np.arange(first, last), sentences.slice(first, last)
 
     def _with_boundaries(self, sentences: "TokenSpans") -> SentenceBatch:
         from keel.kernels.ngram_counts import add_boundaries
@@ -315,8 +311,4 @@ class NgramCounting(CountingObjective):
 def _sentences(data: Documents) -> "TokenSpans":
     from keel.kernels.word_counts import TokenSpans
 
-    ids, bounds = data.ids.numpy(), data.starts.numpy()
-    first, last = data.spans.numpy().T
-    sizes = last - first
-    numbers = np.arange(sizes.sum()) + np.repeat(first - (sizes.cumsum() - sizes), sizes)
-    return TokenSpans(ids.view(f"u{ids.itemsize}"), bounds[numbers], bounds[numbers + 1])
+    return TokenSpans(*data.sentence_arrays())

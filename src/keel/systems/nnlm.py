@@ -17,10 +17,9 @@ from torch.nn import functional as F
 from keel.config import Count, Ge
 from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
-from keel.errors import KeelError
 from keel.nn.encoder import Recorder
 from keel.nn.huffman import huffman_tree
-from keel.systems.static_vectors import LastWords, StaticEncoder, StaticSystem
+from keel.systems.static_vectors import LastWords, StaticEncoder, StaticSystem, check_distinct_words
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
@@ -91,8 +90,7 @@ class NnlmTraining(Objective):
         nn.init.uniform_(encoder.words.weight, -0.1, 0.1)
         nn.init.normal_(self.output.weight, std=0.01)
         nn.init.zeros_(self.output.bias)
-        self.counts_of_words: Tensor
-        self.register_buffer("counts_of_words", torch.zeros(encoder.vocab_size))
+        self.counts_of_words = nn.Buffer(torch.zeros(encoder.vocab_size))
         self._derived: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def setup(self, data: Documents) -> None:
@@ -101,11 +99,8 @@ class NnlmTraining(Objective):
             return
         from keel.kernels.word_counts import count_words
 
-        ids, bounds = data.ids.numpy(), data.starts.numpy()
-        begins, ends = bounds[data.spans.numpy().T]
-        counts = count_words(ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size)
-        if np.delete(counts, self.special_ids).astype(bool).sum() < 2:
-            raise KeelError("the corpus has fewer than two frequent enough words: use more text or lower --min-count")
+        counts = count_words(*data.document_arrays(), self.encoder.vocab_size)
+        check_distinct_words(np.delete(counts, self.special_ids))
         self.counts_of_words.copy_(torch.from_numpy(counts))
         self._derived.clear()
         if self.system.loss == "hierarchical":
@@ -231,8 +226,6 @@ class NnlmTraining(Objective):
         """[vocab, depth] the nodes of the Huffman path of each word, and the directions as signs."""
         if device not in self._derived:
             tree = huffman_tree(self.counts_of_words.cpu().numpy())
-            self._derived[device] = (
-                torch.from_numpy(tree.nodes).long().to(device),
-                torch.from_numpy(tree.signs).to(device),
-            )
+            nodes, signs = torch.from_numpy(tree.nodes).long(), torch.from_numpy(tree.signs)
+            self._derived[device] = nodes.to(device), signs.to(device)
         return self._derived[device]

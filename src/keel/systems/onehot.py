@@ -124,12 +124,9 @@ class OnehotCounting(CountingObjective):
         super().__init__()
         self.encoder = encoder
         self.special_ids = tokenizer.special_ids
-        self.words: Tensor
-        self.holders: Tensor
-        self.documents: Tensor
-        self.register_buffer("words", torch.zeros(encoder.vocab_size))  # occurrences of each word
-        self.register_buffer("holders", torch.zeros(encoder.vocab_size))  # documents that contain it
-        self.register_buffer("documents", torch.zeros(1))
+        self.words = nn.Buffer(torch.zeros(encoder.vocab_size))  # occurrences of each word
+        self.holders = nn.Buffer(torch.zeros(encoder.vocab_size))  # documents that contain it
+        self.documents = nn.Buffer(torch.zeros(1))
         with torch.no_grad():
             encoder.weight[self.special_ids] = 0.0  # unknown words carry no information
 
@@ -163,9 +160,7 @@ class OnehotCounting(CountingObjective):
         """[vocab] occurrences of each word in these documents, and the documents that contain it."""
         from keel.kernels.word_counts import count_documents, count_words
 
-        ids, bounds = data.ids.numpy(), data.starts.numpy()
-        begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
-        spans = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size
+        spans = *data.document_arrays(slice(documents.start, documents.stop)), self.encoder.vocab_size
         words, holders = count_words(*spans), count_documents(*spans)
         words[self.special_ids] = holders[self.special_ids] = 0
         return words, holders

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from keel.config import Count, Dropout
 from keel.data.documents import Documents
-from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.kernels.full_softmax import softmax_loss
@@ -37,18 +36,9 @@ class RecurrentSystem(System):
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
 
-    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """[SEP] A [SEP], or [SEP] A [SEP] B [SEP]: in either direction text follows a [SEP], as in pre-training."""
-        ids = [self.start_token(tokenizer), *first, tokenizer.sep_id]
-        segments = [0] * len(ids)
-        if second is not None:
-            ids += [*second, tokenizer.sep_id]
-            segments += [1] * (len(second) + 1)
-        return ModelInput(ids, segments, 1)
-
-    def start_token(self, tokenizer: Tokenizer) -> int:
-        """The token before the first word: the end of the sentence before."""
-        return tokenizer.sep_id
+        return [tokenizer.sep_id], [tokenizer.sep_id], [tokenizer.sep_id]
 
 
 @dataclass(frozen=True, kw_only=True)

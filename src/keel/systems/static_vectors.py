@@ -1,9 +1,12 @@
 """Word vectors without context: what one-hot, word2vec, GloVe and fastText share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +14,7 @@ from keel.config import Count
 from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
 from keel.training.objective import Tensors
@@ -33,13 +37,12 @@ class WordSystem(System):
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
 
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
+        return [], [], []
+
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
-        """The words without special tokens; a pair is concatenated, with the second text in segment 1."""
-        if first and not second:
-            return ModelInput(first, [0] * len(first), 0)
-        ids = first + (second or [])
-        ids = ids or [tokenizer.unknown_id]
-        return ModelInput(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
+        """The words without special tokens, at least one; a pair is concatenated."""
+        return super().build_inputs(tokenizer, first if first or second else [tokenizer.unknown_id], second)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,24 @@ class LastWords(Tensors):
         """[positions, words] the last words up to each flat position of sequences [batch, time]."""
         before = ids.new_full((len(ids), words - 1), bos_id)
         return torch.cat([before, ids], 1).unfold(1, words, 1).flatten(0, 1)[positions]
+
+
+def check_distinct_words(counts: np.ndarray) -> None:
+    """Refuse a corpus of one word, given the occurrences of each word."""
+    if np.count_nonzero(counts) < 2:
+        raise KeelError("the corpus has fewer than two frequent enough words: use more text or lower --min-count")
+
+
+def sum_over_threads(one: Callable[[Any], tuple[float, ...]], shares: Sequence[Any]) -> list[float]:
+    """Sums of the results of `one` over all shares of the work, each in a thread of its own."""
+    results = map(one, shares) if len(shares) == 1 else _thread_pool(len(shares)).map(one, shares)
+    return [sum(column) for column in zip(*results, strict=True)]
+
+
+@cache
+def _thread_pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that are reused from step to step."""
+    return ThreadPoolExecutor(threads, "learn")
 
 
 class DatasetCache(Generic[Derived]):

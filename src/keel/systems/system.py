@@ -92,9 +92,28 @@ class System(Validated):
         """Why a model with this tokenizer cannot be pre-trained further, if it cannot."""
         return None
 
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
+        """Input template: the ids before the first text, between two texts, and after the last one."""
+        raise NotImplementedError
+
+    @property
+    def second_segment(self) -> int:
+        """Segment id of a second text."""
+        return 1
+
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """One or two texts with this system's special tokens."""
-        raise NotImplementedError
+        before, between, after = self.special_tokens(tokenizer)
+        ids = [*before, *first, *(after if second is None else between)]
+        segments = [0] * len(ids)
+        if second is not None:
+            ids += [*second, *after]
+            segments += [self.second_segment] * (len(ids) - len(segments))
+        return ModelInput(ids, segments, len(before))
+
+    def max_text_length(self, tokenizer: Tokenizer, *, pair: bool = False) -> int:
+        """Maximum length of a text, or of both texts of a pair, without special tokens."""
+        return self.max_length - len(self.build_inputs(tokenizer, [], [] if pair else None).ids)
 
     @property
     def uses_subwords(self) -> bool:
@@ -116,9 +135,6 @@ COUNTING = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, 
 @dataclass(frozen=True, kw_only=True)
 class CountBased(System):
     """A system whose parameters are corpus statistics, counted in one pass: epochs, steps and lr do not apply."""
-
-    def build_objective(self, encoder: Any, tokenizer: Tokenizer) -> "CountingObjective":
-        raise NotImplementedError
 
 
 class CountingObjective(CustomUpdate):

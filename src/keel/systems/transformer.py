@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.config import Dropout, Ge, Gt, Le, Lt
-from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -196,10 +195,9 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     ) -> "TransformerDecoder":
         return TransformerDecoder(self, encoder, vocab_size, shared=shared_vocabulary and self.tie_embeddings)
 
-    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
+    def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """A [SEP], or A [SEP] B [SEP]."""
-        ids = [*first, tokenizer.sep_id, *([] if second is None else [*second, tokenizer.sep_id])]
-        return ModelInput(ids, [0] * (len(first) + 1) + [1] * (len(ids) - len(first) - 1), 0)
+        return [], [tokenizer.sep_id], [tokenizer.sep_id]
 
 
 @lru_cache(maxsize=8)

@@ -7,9 +7,8 @@ words; CBOW: the mean of the context predicts the center. Negative sampling or a
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -20,9 +19,14 @@ from torch.nn import functional as F
 from keel.config import Count, Ge
 from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
-from keel.errors import KeelError
 from keel.nn.huffman import HuffmanTree, huffman_tree
-from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem
+from keel.systems.static_vectors import (
+    DatasetCache,
+    StaticEncoder,
+    StaticSystem,
+    check_distinct_words,
+    sum_over_threads,
+)
 from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
@@ -124,12 +128,9 @@ class Word2vecTraining(CustomUpdate):
         """Count the words of the training corpus for subsampling, negative sampling and the Huffman tree."""
         from keel.kernels.word_counts import count_words
 
-        text = self._corpus_arrays(data)
-        stops = text.begins + np.diff(text.ends, prepend=0)
-        counts = count_words(text.ids, text.begins, stops, self.encoder.vocab_size)
+        counts = count_words(*data.document_arrays(), self.encoder.vocab_size)
         counts[self.special_ids] = 0
-        if (counts > 0).sum() < 2:
-            raise KeelError("the corpus has fewer than two frequent enough words: use more text or lower --min-count")
+        check_distinct_words(counts)
         self._sampling = sampling_tables(counts, self.system.subsample, self.system.sampling_power)
         if self.system.loss == "hierarchical" and not self.counts_of_tree.any():
             self.counts_of_tree.copy_(torch.from_numpy(counts))
@@ -206,8 +207,7 @@ class Word2vecTraining(CustomUpdate):
     ) -> tuple[dict[str, float], dict[str, float]]:
         """The result of `update`; `one` returns losses and predictions of the chunks of one thread."""
         shares = [chunks[number::threads] for number in range(min(threads, len(chunks)))]
-        found = list(map(one, shares) if threads == 1 else _thread_pool(threads).map(one, shares))
-        loss, predictions = (sum(column) for column in zip(*found, strict=True))
+        loss, predictions = sum_over_threads(one, shares)
         words = sum(last - first for first, last, _ in chunks)
         return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
 
@@ -238,9 +238,8 @@ class Word2vecTraining(CustomUpdate):
 
     def _corpus_arrays(self, data: Documents) -> _CorpusArrays:
         def derive() -> _CorpusArrays:
-            ids, bounds = data.ids.numpy(), data.starts.numpy()
-            begins = np.ascontiguousarray(bounds[data.spans[:, 0].numpy()])
-            return _CorpusArrays(ids.view(f"u{ids.itemsize}"), bounds, begins, data.ends.numpy())
+            ids, begins, _ = data.document_arrays()
+            return _CorpusArrays(ids, data.starts.numpy(), begins, data.ends.numpy())
 
         return self._corpora.get(data, derive)
 
@@ -262,12 +261,6 @@ NO_TREE = HuffmanTree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), 
 def _epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
     """Permutation of the examples of an epoch, computed once rather than step by step."""
     return CounterRng(seed=seed, step=0, first_example=epoch * size).epoch_order(torch.arange(size), size)[0].numpy()
-
-
-@cache
-def _thread_pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that are reused from step to step."""
-    return ThreadPoolExecutor(threads, "learn")
 
 
 def as_aligned_array(parameter: Tensor) -> np.ndarray:

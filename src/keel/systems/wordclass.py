@@ -67,13 +67,10 @@ class WordclassEncoder(Encoder):
     def __init__(self, vocab_size: int, classes: int):
         super().__init__()
         self.vocab_size, self.size, self.width = vocab_size, classes, 2 * classes - 2
-        self.classes: Tensor
-        self.counts: Tensor
-        self.merges: Tensor
-        self.register_buffer("classes", torch.full((vocab_size,), float(classes)))  # of each word; `classes` is none
-        self.register_buffer("counts", torch.zeros(vocab_size))  # occurrences of each word
+        self.classes = nn.Buffer(torch.full((vocab_size,), float(classes)))  # of each word; `classes` is none
+        self.counts = nn.Buffer(torch.zeros(vocab_size))  # occurrences of each word
         # [classes - 1, 2] the nodes of the n-th merge, which becomes node classes + n; -1 before it
-        self.register_buffer("merges", torch.full((classes - 1, 2), -1.0))
+        self.merges = nn.Buffer(torch.full((classes - 1, 2), -1.0))
         self.vectors = nn.Parameter(torch.zeros(classes + 1, self.width))
 
     @property
@@ -155,20 +152,12 @@ class BrownClustering(CountingObjective):
         self.encoder = encoder
         self.special_ids = tokenizer.special_ids
         size = encoder.size + 1  # one too many before each merge
-        self.done: Tensor
-        self.slots: Tensor
-        self.nodes: Tensor
-        self.joint: Tensor
-        self.shared: Tensor
-        self.following: Tensor
-        self.register_buffer("done", torch.zeros(1))  # steps of the clustering
-        self.register_buffer("slots", torch.full((encoder.vocab_size,), -1.0))  # slot of each word, by frequency
-        self.register_buffer("nodes", torch.full((size,), -1.0))  # tree node of each slot
-        self.register_buffer("joint", torch.zeros(size, size, dtype=torch.float64))  # bigram counts of classes
-        self.register_buffer(
-            "shared", torch.full((size, size), -1e300, dtype=torch.float64)
-        )  # see kernels/brown_clustering.py
-        self.register_buffer("following", torch.zeros(size, size))  # joint, before the tree was built
+        self.done = nn.Buffer(torch.zeros(1))  # steps of the clustering
+        self.slots = nn.Buffer(torch.full((encoder.vocab_size,), -1.0))  # slot of each word, by frequency
+        self.nodes = nn.Buffer(torch.full((size,), -1.0))  # tree node of each slot
+        self.joint = nn.Buffer(torch.zeros(size, size, dtype=torch.float64))  # bigram counts of classes
+        self.shared = nn.Buffer(torch.full_like(self.joint, -1e300))  # see kernels/brown_clustering.py
+        self.following = nn.Buffer(torch.zeros(size, size))  # joint, before the tree was built
         self._bigrams = DatasetCache[BigramCounts]()
 
     def epoch_size(self, data: Documents) -> int:
@@ -258,14 +247,7 @@ class BrownClustering(CountingObjective):
 def count_bigrams(data: Documents, vocab_size: int, special_ids: list[int]) -> BigramCounts:
     from keel.kernels.word_counts import count_words, fill_bigram_keys
 
-    ids, bounds = data.ids.numpy(), data.starts.numpy()
-    ids = ids.view(f"u{ids.itemsize}")
-    first, last = data.spans.numpy().T
-    inside = np.zeros(len(bounds) + 1, np.int64)
-    np.add.at(inside, first, 1)
-    np.add.at(inside, last, -1)
-    sentences = np.flatnonzero(inside.cumsum())
-    begins, ends = bounds[sentences], bounds[sentences + 1]
+    ids, begins, ends = data.sentence_arrays()
     counts = count_words(ids, begins, ends, vocab_size)
     counts[special_ids] = 0
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]

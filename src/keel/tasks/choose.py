@@ -60,7 +60,7 @@ class MultipleChoice(TextClassification):
             *self.tokenizer.encode_flat([choice for each in choices for choice in each], oov_ids=oov_ids)
         )
         owners = np.repeat(np.arange(len(counts)), counts)
-        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], []).ids)
+        room = self.system.max_text_length(self.tokenizer, pair=True)
         text_lengths = texts.lengths[owners]
         choice_room = np.minimum(endings.lengths, room - np.minimum(text_lengths, room // 2))
         text_room = np.minimum(text_lengths, room - choice_room)

@@ -156,7 +156,7 @@ class SequenceToSequence(Task):
     ) -> EncodedExamples:
         """Sources and, if `labelled`, targets with their end token; long pairs are skipped, long sources without a
         target truncated, both with a note."""
-        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
+        room = self.system.max_text_length(self.tokenizer)
         sources = FlatTokens(*self.tokenizer.encode_flat(examples.texts))
         self._report_unknown(self.tokenizer, sources, examples.texts, examples, on_event)
         target_fields: dict[str, np.ndarray] = {}
@@ -187,7 +187,7 @@ class SequenceToSequence(Task):
 
     def _too_long(self, sources: FlatTokens, targets: FlatTokens) -> np.ndarray:
         """[pairs] whether source or target exceeds the maximum length."""
-        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
+        room = self.system.max_text_length(self.tokenizer)
         return (sources.lengths > room) | (targets.lengths >= self.system.max_length)
 
     @staticmethod

@@ -109,7 +109,7 @@ class TokenClassification(Task):
         if targets is not None and (targets < 0).any():
             raise KeelError(self._unknown_tag(examples))
         sentences = [self.split_into_words(example) for example in examples]
-        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], None).ids)
+        room = self.system.max_text_length(self.tokenizer)
         subwords = self._subwords(sentences, max(1, min(MAX_SUBWORDS, room // 2)), examples.source, on_event)
         inputs, counts, selected, selected_counts, selected_words = [], [], [], [], []
         index_of = {word: index for index, word in enumerate(subwords)}

@@ -205,7 +205,7 @@ class Task(EncoderObjective):
         if self.pair:
             others = examples.seconds or [""] * len(examples)
             second_texts = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=oov_ids))
-        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
+        room = self.system.max_text_length(self.tokenizer, pair=self.pair)
         inputs = self.build_packed_inputs(first_texts, second_texts, room)
         counts = inputs.window_counts // self.sequences_per_window
         if long := int((counts > 1).sum()):
