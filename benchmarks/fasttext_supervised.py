@@ -112,7 +112,7 @@ def compare(program: str, path: Path, texts: Path) -> None:
     # fastText adds 1e-5 to every chance before it takes the logarithm.
     raised = probabilities + 1e-5
     if system.label_loss == "hierarchical":
-        tree = label_tree(system.label_counts)
+        tree = label_tree(task.labels.counts)
         signs = torch.from_numpy(tree.signs)
         steps = (scores[:, torch.from_numpy(tree.nodes).long()] * signs).sigmoid()
         raised = torch.where(signs != 0, (steps + 1e-5).log(), 0.0).sum(-1).exp().numpy()

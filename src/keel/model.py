@@ -22,7 +22,7 @@ from keel.formats import huggingface
 from keel.formats.architectures import WORD_HEAD
 from keel.formats.model_folder import TARGET
 from keel.formats.registry import read_model
-from keel.formats.stored_model import StoredModel, Vectors, label_settings, word_vectors
+from keel.formats.stored_model import LABEL_COUNTS, StoredModel, Vectors, label_settings, word_vectors
 from keel.formats.vector_files import stored_vectors
 from keel.model_card import Card
 from keel.nn.encoder import Encoder
@@ -149,6 +149,8 @@ class Model:
             labels = self.task.labels
             target = labels.tokenizer
             keel["task"] = {"name": self.task.name, "kind": labels.kind.name, **self.task.settings}
+            if labels.counts:
+                keel["task"][LABEL_COUNTS] = list(labels.counts)
             if target is not None:
                 keel["task"][TARGET] = True
             if not isinstance(labels.kind, TextTarget):
@@ -278,10 +280,10 @@ def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
     if not stored.labels and not generates:
         return None
     names = stored.labels if kind.has_classes else ()
-    labels = Labels(kind=kind, names=names, tokenizer=stored.target_tokenizer)
+    labels = Labels(kind=kind, names=names, counts=stored.label_counts, tokenizer=stored.target_tokenizer)
     if not generates and labels.outputs != len(stored.labels):
         raise KeelError(f"the classifier has {len(stored.labels)} outputs; Keel's regression has one")
-    settings = {name: value for name, value in ours.items() if name not in ("name", "kind", TARGET)}
+    settings = {name: value for name, value in ours.items() if name not in ("name", "kind", LABEL_COUNTS, TARGET)}
     task = TASKS[ours.get("name", kind.default_task)]
     return task(stored.system, encoder, stored.tokenizer, labels, **settings)
 

@@ -76,3 +76,18 @@ def test_old_names_get_an_error_with_the_new_one(
     assert main(["finetune", "transformer", "a", "b", "--task", "rewrite", *out]) == 2
     assert "--task rewrite was renamed: use --task seq2seq" in capsys.readouterr().err
     assert new_names("head_width") == ["head_dim"]
+
+
+def test_label_counts_of_an_old_fasttext_folder_become_those_of_its_labels(tmp_path: Path) -> None:
+    examples = [("a warm film", "good"), ("a cold film", "bad"), ("a warm story", "good"), ("it is", "fair")]
+    settings: dict[str, Any] = {"width": 8, "epochs": 5, "threads": 1, "label_loss": "hierarchical", "dev": None}
+    model = keel.finetune("fasttext", examples, out=tmp_path / "m", **settings)
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text("utf-8"))
+    config["keel"]["settings"]["label_counts"] = config["keel"]["task"].pop("label_counts")
+    path.write_text(json.dumps(config), "utf-8")
+    again = Model.load(tmp_path / "m")
+    assert again.task is not None
+    assert again.task.labels.counts == (1, 1, 2)
+    assert again.system == model.system
+    assert repr(again.predict("a warm story")) == repr(model.to("cpu").predict("a warm story"))

@@ -108,8 +108,8 @@ class FineTuningSetup:
     def starting_model(self, examples: Examples, labels: Labels, report: OnEvent) -> tuple[Model, Labels]:
         """The model to fine-tune, and the labels with the tokenizer of generated text, if there is one."""
         policy = self.system.finetuning_policy
-        system = policy.adapt_system(labels.kind, examples.label_counts, frozen=self.freeze or self.has_network)
-        parent = self.parent
+        system = policy.adapt_system(labels.kind, frozen=self.freeze or self.has_network)
+        labels, parent = replace(labels, counts=examples.label_counts), self.parent
         if parent is None:
             parent, target = _new_model(system, self.task, examples, self.text, self.train.seed, report)
             labels = replace(labels, tokenizer=target)

@@ -18,7 +18,7 @@ from keel.tasks.head_settings import HeadSettings
 from keel.training.plan import Train
 
 STUB = Path(__file__).with_suffix(".pyi")
-NOT_SET_BY_USERS = {"label_counts", "shared_vocabulary"}
+NOT_SET_BY_USERS = {"shared_vocabulary"}
 SETTINGS = {
     "TrainKeywords": [Train],
     "TextKeywords": [TextSettings],

@@ -172,7 +172,7 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.section("columns", Columns())
     flags.section("head", HeadSettings())
     flags.section("text", VocabularySettings())
-    flags.section("system", *systems, without=["label_counts"])
+    flags.section("system", *systems)
 
 
 def _join_parallel_files(line: Sequence[str]) -> list[str]:

@@ -57,6 +57,8 @@ class Labels:
 
     kind: LabelKind
     names: tuple[str, ...] = ()
+    counts: tuple[int, ...] = field(default=(), repr=False)
+    """Training examples of each class; empty if unknown."""
     tokenizer: Tokenizer | None = field(default=None, repr=False)
     """Target tokenizer of a sequence-to-sequence task, where it differs from that of the source."""
 
@@ -152,7 +154,7 @@ class Examples(LazySequence[Example]):
         if self.kind.has_classes and len(self.names) < 2:
             found = f"only one class, {self.names[0]!r}" if self.names else "no class"
             raise KeelError(f"{self.source} has {found}: give examples of two or more")
-        return Labels(kind=self.kind, names=self.names)
+        return Labels(kind=self.kind, names=self.names, counts=self.label_counts)
 
     @property
     def label_counts(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fasttext, read_contents, write_contents
-from keel.formats.stored_model import Format, StoredModel, label_settings
+from keel.formats.stored_model import LABEL_COUNTS, Format, StoredModel, label_settings
 from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import LABEL_PREFIX, LabelLoss
 
@@ -40,7 +40,6 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         kept_buckets=-1 if contents.kept_buckets is None else len(contents.kept_buckets),
         word_ngrams=max(1, settings.word_ngrams),
         label_loss=LOSSES[settings.loss] if supervised else "softmax",
-        label_counts=tuple(contents.label_counts.tolist()),
     )
     special = len(tokenizer) - words
     inputs, outputs = torch.from_numpy(contents.inputs), torch.from_numpy(contents.outputs)
@@ -56,6 +55,7 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
         kind = MultiLabel() if system.label_loss == "one-vs-all" else SingleLabel()
         config = label_settings(names, kind.problem_type)
+        config["keel"] = {"task": {LABEL_COUNTS: contents.label_counts.tolist()}}
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
     elif LOSSES[settings.loss] == "negative":
         tensors["contexts"] = torch.cat([outputs.new_zeros(special, settings.width), outputs])
@@ -88,7 +88,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
         outputs = tensors["classifier.weight"]
         if tensors["classifier.bias"].any():
             raise KeelError(f"{path}: the classifier of this model has a bias, and fastText's has none")
-        order = np.argsort(-np.array(system.label_counts), kind="stable")  # fastText orders labels by descending count
+        order = np.argsort(-np.array(stored.label_counts), kind="stable")  # fastText orders labels by descending count
         if system.label_loss != "hierarchical":  # rows of a Huffman tree are nodes
             outputs = outputs[order]
     else:
@@ -113,7 +113,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
         words=[tokenizer.token_of(number) for number in words],
         word_counts=np.arange(len(words), 0, -1),
         labels=[LABEL_PREFIX + labels[number] for number in order.tolist()],
-        label_counts=np.array(system.label_counts, np.int64)[order],
+        label_counts=np.array(stored.label_counts, np.int64)[order],
         tokens=len(words) * (len(words) + 1) // 2,
         inputs=inputs.numpy(),
         outputs=outputs.numpy(),

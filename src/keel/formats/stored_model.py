@@ -17,6 +17,8 @@ from keel.formats.architectures import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGI
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
 
+LABEL_COUNTS = "label_counts"
+"""Name of the labels' counts among the settings of a task."""
 CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): MULTIPLE_CHOICE}
 """Suffixes of Hugging Face's classes for kinds of labels."""
 BLOCK = 4096
@@ -82,6 +84,11 @@ class StoredModel:
         if set(names) != set(numbers):  # left over from before the classifier was added
             return tuple(f"LABEL_{number}" for number in numbers)
         return tuple(names[number] for number in numbers)
+
+    @property
+    def label_counts(self) -> tuple[int, ...]:
+        """Training examples of each class; empty if unknown."""
+        return tuple(self.config.get("keel", {}).get("task", {}).get(LABEL_COUNTS, ()))
 
     @property
     def label_kind(self) -> LabelKind:

@@ -50,6 +50,7 @@ RENAMED_SETTINGS: dict[str, dict[str, str]] = {
 DROPPED_SETTINGS = {
     "transformer": ("shared", "shared_vocabulary"),
     "seq2seq": ("shared", "shared_vocabulary"),
+    "fasttext": ("label_counts",),
 }
 """By system or section: names that are no settings any more."""
 RENAMED_TASKS = {"rewrite": "seq2seq"}
@@ -72,6 +73,8 @@ def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
         return dict(config)
     keel = dict(config["keel"])
     system = str(keel.get("system", ""))
+    if counts := keel.get("settings", {}).get("label_counts"):  # once a setting of fastText
+        keel["task"] = {**keel.get("task", {}), "label_counts": counts}
     if "settings" in keel:
         keel["settings"] = upgrade_settings(system, keel["settings"])
     if "task" in keel:

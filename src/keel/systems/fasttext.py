@@ -57,8 +57,6 @@ class FastText(Word2vec):
     """Longest word n-grams of a classifier; 1: words only."""
     label_loss: LabelLoss = "softmax"
     """Loss of a classifier: softmax, hierarchical softmax, negative sampling, one-vs-all (always so if multi-label)."""
-    label_counts: tuple[int, ...] = ()
-    """Occurrences of each label, for the Huffman tree of a classifier."""
     sampling_power: float = 0.5
     subsample: float = 1e-4
 
@@ -147,16 +145,16 @@ class FastTextFineTuning(FineTuningPolicy):
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)
 
-    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> FastText:
+    def adapt_system(self, kind: LabelKind, *, frozen: bool) -> FastText:
         if isinstance(kind, TagLabels | ChoiceLabel):  # word by word, without bags
-            return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
+            return replace(self.system, supervised=False, label_loss="softmax")
         if frozen:  # the head is trained by gradients, as in any system
-            return replace(self.system, label_loss="softmax", label_counts=())
+            return replace(self.system, label_loss="softmax")
         if isinstance(kind, Regression):
             remedy = "use --labels single to treat numbers as labels, or --freeze for regression on frozen vectors"
             raise UsageError(f"fastText's classifier does not support regression: {remedy}")
         loss = self.system.label_loss if isinstance(kind, SingleLabel) else "one-vs-all"
-        return replace(self.system, supervised=True, label_loss=loss, label_counts=tuple(counts))
+        return replace(self.system, supervised=True, label_loss=loss)
 
     def subword_inputs(
         self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
@@ -173,15 +171,13 @@ class FastTextFineTuning(FineTuningPolicy):
         return build_bags(positions[:-1], starts, end_unit, units, words, system.word_ngrams, system.buckets)
 
     def custom_update(self, task: Any) -> BagTraining | None:
-        if not self.system.supervised:
-            return None
-        return BagTraining(task, self.system.label_loss, self.system.negatives, self.system.label_counts)
+        return BagTraining(task, self.system.label_loss, self.system.negatives) if self.system.supervised else None
 
-    def label_logits(self, scores: Tensor) -> Tensor:
+    def label_logits(self, scores: Tensor, counts: tuple[int, ...]) -> Tensor:
         """Hierarchical softmax: log p(label) of the scores of the tree's nodes."""
         if not self.system.supervised or self.system.label_loss != "hierarchical":
             return scores
-        return label_log_probs(scores, label_tree(self.system.label_counts))
+        return label_log_probs(scores, label_tree(counts))
 
     @property
     def one_vs_rest(self) -> bool:

@@ -102,16 +102,16 @@ class BagTraining(CustomUpdate):
     -log sigmoid(+-w . h) over the nodes of the label's Huffman path (hierarchical), over the label and its negative
     samples (negative), or over all labels (one-vs-all)."""
 
-    def __init__(self, task: Any, loss: LabelLoss, negatives: int, counts: Sequence[int]):
+    def __init__(self, task: Any, loss: LabelLoss, negatives: int):
         super().__init__()
         self.task = task
         self.loss, self.negatives = loss, negatives if loss == "negative" else 0
         if not isinstance(task.labels.kind, SingleLabel):
             self.loss, self.negatives = "one-vs-all", 0
-        self.tree = label_tree(tuple(counts)) if self.loss == "hierarchical" else None
+        self.tree = label_tree(task.labels.counts) if self.loss == "hierarchical" else None
         self.drawing = _AliasTable(np.zeros(0, np.uint64), np.zeros(0, np.int64))
         if self.negatives:
-            probabilities, aliases = alias_table(np.maximum(np.asarray(counts, np.float64), 1) ** 0.5)
+            probabilities, aliases = alias_table(np.maximum(np.array(task.labels.counts, np.float64), 1) ** 0.5)
             self.drawing = _AliasTable((probabilities * 2**32).astype(np.uint64), aliases)
         nn.init.zeros_(task.classifier.weight)
         self._arrays: tuple[Any, _BagArrays] | None = None

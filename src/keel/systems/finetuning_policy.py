@@ -1,6 +1,5 @@
 """How systems are fine-tuned on labelled examples."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.systems.capabilities import SubwordFeatures
-from keel.training.objective import CustomUpdate, Objective
+from keel.training.objective import CustomUpdate
 
 if TYPE_CHECKING:
     from keel.systems.system import System
@@ -48,8 +47,8 @@ class FineTuningPolicy(Generic[SystemType]):
         """Defaults of the head's settings for labels of this kind."""
         return {}
 
-    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> SystemType:
-        """The system's settings for labels of this kind, with `counts` examples of each label."""
+    def adapt_system(self, kind: LabelKind, *, frozen: bool) -> SystemType:
+        """The system's settings for labels of this kind."""
         return self.system
 
     def subword_inputs(
@@ -61,12 +60,12 @@ class FineTuningPolicy(Generic[SystemType]):
         used, positions = distinct_ids(ids)
         return positions, starts, self.system.subword_units(used.tolist(), tokenizer)
 
-    def custom_update(self, task: Objective) -> CustomUpdate | None:
-        """An objective that updates the task's weights faster than autograd, if there is one."""
+    def custom_update(self, task: Any) -> CustomUpdate | None:
+        """An objective that updates the weights of a `Task` faster than autograd, if there is one."""
         return None
 
-    def label_logits(self, scores: Tensor) -> Tensor:
-        """[batch, labels] logits of a linear head's scores."""
+    def label_logits(self, scores: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """[batch, labels] logits of a linear head's scores; `counts` as in `Labels`."""
         return scores
 
     @property

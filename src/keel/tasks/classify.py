@@ -75,7 +75,8 @@ class TextClassification(Task):
         if self.network is not None:
             return self.classifier(features)
         pooled_output = self.encoder.pool_projection(features) if self.pool == "default" else features
-        return self.system.finetuning_policy.label_logits(self.classifier(self.dropout(pooled_output)))
+        scores = self.classifier(self.dropout(pooled_output))
+        return self.system.finetuning_policy.label_logits(scores, self.labels.counts)
 
     @property
     def settings(self) -> dict[str, Any]:
