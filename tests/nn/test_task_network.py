@@ -107,7 +107,7 @@ def test_words_are_encoded_by_bytes_and_long_ones_cut() -> None:
     assert units.unit_ids[-2:].tolist() == [ord("y"), END]
 
 
-@pytest.mark.parametrize("system", [Onehot(), FastText().finetuning_policy.from_scratch_system()])
+@pytest.mark.parametrize("system", [Onehot(), FastText().from_scratch()])
 def test_what_has_no_vectors_of_words_takes_no_network(system: Any) -> None:
     with pytest.raises(UsageError, match="network needs a vector for each word, and this model has none"):
         finetune(system, EXAMPLES, network="lstm", **QUICK)

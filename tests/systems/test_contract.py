@@ -122,7 +122,7 @@ def test_a_task_may_have_another_dropout_but_no_other_shape(learned: Path) -> No
         with pytest.raises(UsageError, match=f"^width is fixed in a trained model: .* a new {base.system.name}"):
             finetune(base, EXAMPLES, width=48, **settings)
     for name in base.system.tunable:
-        if name not in base.system.finetuning_policy.fields:
+        if name not in base.system.finetuning_fields:
             with pytest.raises(UsageError, match=f"^{name} is a setting of pre-training: leave it out, or change"):
                 finetune(base, EXAMPLES, **{name: known[name]}, **settings)
 

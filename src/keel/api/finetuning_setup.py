@@ -71,7 +71,7 @@ class FineTuningSetup:
             Columns(),
             head_defaults,
             VocabularySettings(),
-            only=start.finetuning_policy.fields if parent else None,
+            only=start.finetuning_fields if parent else None,
         )
         if parent and text != VocabularySettings():
             changed = ", ".join(f"--text.{name}" for name in text.non_default())
@@ -135,8 +135,7 @@ def _resolve_freeze(
 ) -> bool:
     """Whether the encoder is frozen; the default of feature-based systems."""
     if freeze is None:
-        given = parent is not None and not from_scratch and "unfreeze" not in settings
-        freeze = given and start.finetuning_policy.feature_based
+        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
         if freeze:
             note(on_event, f"{start.name} is feature-based: its encoder is frozen; --no-freeze to fine-tune all of it")
     if freeze and parent is None:
@@ -149,7 +148,7 @@ def _head_defaults(task: type[Task], start: System, settings: Mapping[str, Any],
     lm_loss = 0.0
     if plain and not settings.get("mix") and "lm_loss" in task.head_fields:
         lm_loss = start.finetuning_policy.head_defaults().get("lm_loss", 0.0)
-    mix = start.finetuning_policy.feature_based and "mix" in task.head_fields and not settings.get("lm_loss")
+    mix = start.feature_based and "mix" in task.head_fields and not settings.get("lm_loss")
     return HeadSettings(mix=mix, lm_loss=lm_loss)
 
 

@@ -33,7 +33,7 @@ def resolve_start(
         kind = SYSTEMS[str(system)]
         if size := settings.pop("size", ""):
             return kind.sized(size), None
-        return kind().finetuning_policy.from_scratch_system() if labelled else kind(), None
+        return kind().from_scratch() if labelled else kind(), None
     if not isinstance(system, str | Path):
         raise UsageError(f"{system!r} cannot be trained: give a system, its name, a model or its folder")
     if not os.path.exists(system):

@@ -57,7 +57,7 @@ class Bert(TransformerSystem):
     next_sentence: bool = True
     """Next sentence prediction (NSP): also predict whether B follows A."""
 
-    name: ClassVar[str] = "bert"
+    name = "bert"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "width": 128},
         "mini": {"layers": 4, "width": 256},
@@ -66,8 +66,8 @@ class Bert(TransformerSystem):
         "base": {"layers": 12, "width": 768},
         "large": {"layers": 24, "width": 1024},
     }
-    pretraining_defaults: ClassVar[Train] = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
-    tunable: ClassVar[tuple[str, ...]] = (
+    pretraining_defaults = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
+    tunable = (
         "dropout",
         "attention_dropout",
         "sequence_length",

@@ -5,7 +5,7 @@ networks.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -34,8 +34,8 @@ class Cnn(WordSystem):
     dropout: Dropout = 0.5
     """Dropout probability of the pooled features."""
 
-    name: ClassVar[str] = "cnn"
-    pretraining_defaults: ClassVar[Train] = Train(epochs=10)
+    name = "cnn"
+    pretraining_defaults = Train(epochs=10)
 
     def __post_init__(self) -> None:
         if not self.kernel_sizes or len(set(self.kernel_sizes)) < len(self.kernel_sizes):

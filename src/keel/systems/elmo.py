@@ -26,7 +26,6 @@ from keel.nn.distinct_words import EMPTY, SHORT, DistinctWords
 from keel.nn.encoder import Encoder, EncoderOutput, Options
 from keel.nn.recurrent import reverse_sequences, zero_state
 from keel.nn.sampled_softmax import SampledSoftmax
-from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.rnn import RecurrentLMSystem, RecurrentPretraining
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
@@ -73,7 +72,7 @@ class Elmo(RecurrentLMSystem):
     bos_token: bool = False
     """Start sentences with a token of their own, as published models do, instead of the end of the sentence before."""
 
-    name: ClassVar[str] = "elmo"
+    name = "elmo"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         # tiny is ours, the others are published
         "tiny": {"width": 64, "cell_size": 256, "character_filters": (16, 16, 32, 64), "highway_layers": 1},
@@ -81,14 +80,13 @@ class Elmo(RecurrentLMSystem):
         "medium": {"width": 256, "cell_size": 2048, "highway_layers": 1},
         "original": {"width": 512, "cell_size": 4096, "highway_layers": 2},
     }
-    pretraining_defaults: ClassVar[Train] = Train(
-        epochs=10, batch=128, lr=1e-3, warmup=1000, weight_decay=0.0, log_every=50
-    )
-    default_tokenizer: ClassVar[str] = "words"
-    default_lowercase: ClassVar[bool] = False
-    default_vocab_size: ClassVar[int] = 200_000
-    default_min_count: ClassVar[int] = 3
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "bptt", "softmax_samples")
+    pretraining_defaults = Train(epochs=10, batch=128, lr=1e-3, warmup=1000, weight_decay=0.0, log_every=50)
+    default_tokenizer = "words"
+    default_lowercase = False
+    default_vocab_size = 200_000
+    default_min_count = 3
+    tunable = ("dropout", "bptt", "softmax_samples")
+    feature_based = True
 
     def __post_init__(self) -> None:
         if not any(self.character_filters):
@@ -96,10 +94,6 @@ class Elmo(RecurrentLMSystem):
         if len(self.character_filters) > self.max_characters:
             what = f"character_filters over {len(self.character_filters)} characters"
             raise UsageError(f"{what} exceed max_characters {self.max_characters}: give fewer, or raise it")
-
-    @property
-    def finetuning_policy(self) -> "ElmoFineTuning":
-        return ElmoFineTuning(self)
 
     def build_encoder(self, vocab_size: int) -> "ElmoEncoder":
         return ElmoEncoder(self, vocab_size)
@@ -130,12 +124,6 @@ class Elmo(RecurrentLMSystem):
     def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         before, between, after = super().special_tokens(tokenizer)
         return [tokenizer.cls_id] if self.bos_token else before, between, after
-
-
-class ElmoFineTuning(FineTuningPolicy[Elmo]):
-    """As published: the biLM is frozen and the task learns a mix of its layers."""
-
-    feature_based = True
 
 
 @dataclass(frozen=True, kw_only=True)

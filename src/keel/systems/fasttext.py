@@ -8,7 +8,7 @@ of rows (buckets).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -60,11 +60,11 @@ class FastText(Word2vec):
     sampling_power: float = 0.5
     subsample: float = 1e-4
 
-    name: ClassVar[str] = "fasttext"
-    pretraining_defaults: ClassVar[Train] = Train(
+    name = "fasttext"
+    pretraining_defaults = Train(
         optimizer="own", epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    dropout: ClassVar[float] = 0.0
+    dropout = 0.0
 
     def __post_init__(self) -> None:
         if self.loss != "negative":
@@ -101,8 +101,15 @@ class FastText(Word2vec):
         )
 
     @property
+    def finetuning_fields(self) -> tuple[str, ...]:
+        return "word_ngrams", "label_loss", "negatives"
+
+    @property
     def finetuning_policy(self) -> "FastTextFineTuning":
-        return FastTextFineTuning(self, ("word_ngrams", "label_loss", "negatives"))
+        return FastTextFineTuning(self)
+
+    def from_scratch(self) -> Self:
+        return replace(self, supervised=True, min_n=0, max_n=0)
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
@@ -138,9 +145,6 @@ class FastTextFineTuning(FineTuningPolicy):
     """Fine-tuning of fastText's classifier: bags of words and n-grams with SGD updates of its own."""
 
     system: FastText
-
-    def from_scratch_system(self) -> FastText:
-        return replace(self.system, supervised=True, min_n=0, max_n=0)
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)

@@ -1,6 +1,6 @@
-"""How systems are fine-tuned on labelled examples."""
+"""What single systems do differently when they are fine-tuned on labelled examples."""
 
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -8,7 +8,6 @@ from torch import Tensor
 from keel.data.label_kinds import LabelKind
 from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
-from keel.errors import UsageError
 from keel.systems.capabilities import SubwordFeatures
 from keel.training.objective import CustomUpdate
 
@@ -19,21 +18,10 @@ SystemType = TypeVar("SystemType", bound="System")
 
 
 class FineTuningPolicy(Generic[SystemType]):
-    """How a system is fine-tuned: by gradients through its encoder, all settings kept but `fields`.
+    """How a system is fine-tuned: by gradients through its encoder. One with a recipe of its own overrides methods."""
 
-    A system with a recipe of its own overrides single methods.
-    """
-
-    feature_based: bool = False
-    """Whether the encoder stays frozen by default and the head reads a learned mix of its layers."""
-
-    def __init__(self, system: SystemType, fields: tuple[str, ...] = ("dropout",)):
-        self.system, self.fields = system, fields
-        """The settings, as far as the system has them, that may change when a trained model is fine-tuned."""
-
-    def from_scratch_system(self) -> SystemType:
-        """The system's settings for training on labelled examples only, without pre-training."""
-        return self.system
+    def __init__(self, system: SystemType):
+        self.system = system
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with the tokens that this system needs beside those of the text."""
@@ -72,14 +60,3 @@ class FineTuningPolicy(Generic[SystemType]):
     def one_vs_rest(self) -> bool:
         """Whether each label of a single-label task gets a binary classifier of its own."""
         return False
-
-
-class NoFineTuning(FineTuningPolicy["System"]):
-    """The policy of a system that cannot be trained on labelled examples only."""
-
-    def __init__(self, system: "System", why: str):
-        super().__init__(system)
-        self.why = why
-
-    def from_scratch_system(self) -> NoReturn:
-        raise UsageError(self.why)

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -44,8 +44,8 @@ class Glove(StaticSystem):
     memory: Annotated[float, Gt(0)] = 4.0
     """Memory for counting co-occurrences, in GiB; the rest is on disk."""
 
-    name: ClassVar[str] = "glove"
-    pretraining_defaults: ClassVar[Train] = Train(
+    name = "glove"
+    pretraining_defaults = Train(
         optimizer="own",
         epochs=25,
         batch=64,
@@ -56,7 +56,7 @@ class Glove(StaticSystem):
         log_every=50,
         device="cpu",
     )
-    tunable: ClassVar[tuple[str, ...]] = ("window", "x_max", "alpha", "memory")
+    tunable = ("window", "x_max", "alpha", "memory")
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "GloveTraining":
         return GloveTraining(self, encoder, tokenizer)

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from keel.config import Dropout, Ge, Le
 from keel.data.documents import Documents
 from keel.data.label_kinds import LabelKind, Regression
-from keel.data.sentence_splitting import Sentences
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -56,7 +55,7 @@ class Gpt(TransformerSystem):
     sequence_length: Annotated[int, Ge(2)] = 1024
     """Sequence length of pre-training, in tokens."""
 
-    name: ClassVar[str] = "gpt"
+    name = "gpt"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "width": 128, "max_positions": 256, "sequence_length": 256},
         "mini": {"layers": 4, "width": 256, "max_positions": 256, "sequence_length": 256},
@@ -66,13 +65,11 @@ class Gpt(TransformerSystem):
         "large": {"layers": 36, "width": 1280},
         "xl": {"layers": 48, "width": 1600},
     }
-    pretraining_defaults: ClassVar[Train] = Train(
-        epochs=1, batch=32, lr=6e-4, warmup=0.02, beta2=0.95, weight_decay=0.1
-    )
-    default_tokenizer: ClassVar[str] = "bpe"
-    default_vocab_size: ClassVar[int] = 50_257
-    default_sentences: ClassVar[Sentences] = "none"
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "sequence_length")
+    pretraining_defaults = Train(epochs=1, batch=32, lr=6e-4, warmup=0.02, beta2=0.95, weight_decay=0.1)
+    default_tokenizer = "bpe"
+    default_vocab_size = 50_257
+    default_sentences = "none"
+    tunable = ("dropout", "attention_dropout", "sequence_length")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,8 +112,12 @@ class Gpt(TransformerSystem):
         return [start], [delimiter], [extract]
 
     @property
+    def finetuning_fields(self) -> tuple[str, ...]:
+        return self.tunable
+
+    @property
     def finetuning_policy(self) -> "GptFineTuning":
-        return GptFineTuning(self, self.tunable)
+        return GptFineTuning(self)
 
 
 class GptFineTuning(FineTuningPolicy[Gpt]):

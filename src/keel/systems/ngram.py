@@ -7,7 +7,7 @@ words it follows rather than by its frequency ("Francisco" is frequent, but foll
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 import torch
@@ -20,12 +20,10 @@ from keel.data.token_store import disk_errors
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
-from keel.systems.finetuning_policy import FineTuningPolicy, NoFineTuning
 from keel.systems.static_vectors import LastWords, WordSystem, check_distinct_words
 from keel.systems.system import COUNTING, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
-from keel.training.plan import Train
 
 if TYPE_CHECKING:
     from keel.kernels.ngram_counts import NgramCounts
@@ -48,13 +46,12 @@ class Ngram(WordSystem, CountBased):
     memory: Annotated[float, Ge(2**-30), Lt(math.inf)] = 4.0
     """Memory for sorting, in GiB, in addition to the n-grams; a larger corpus is sorted in parts on disk."""
 
-    name: ClassVar[str] = "ngram"
-    default_vocab_size: ClassVar[int] = 1_000_000
-    pretraining_defaults: ClassVar[Train] = replace(COUNTING, batch=SHARES, evaluate_every=1, checkpoint_every=0)
+    name = "ngram"
+    default_vocab_size = 1_000_000
+    pretraining_defaults = replace(COUNTING, batch=SHARES, evaluate_every=1, checkpoint_every=0)
 
-    @property
-    def finetuning_policy(self) -> FineTuningPolicy:
-        return NoFineTuning(self, NO_VECTORS)
+    def from_scratch(self) -> NoReturn:
+        raise UsageError(NO_VECTORS)
 
     @property
     def continued_pretraining_defaults(self) -> NoReturn:

@@ -7,7 +7,7 @@ sampling (Mikolov 2013), hierarchical softmax (Morin and Bengio 2005).
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -47,10 +47,10 @@ class Nnlm(StaticSystem):
     chunk_length: Count = 32
     """Tokens per training example."""
 
-    name: ClassVar[str] = "nnlm"
-    pretraining_defaults: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
-    tunable: ClassVar[tuple[str, ...]] = ("negatives", "chunk_length")
-    default_vocab_size: ClassVar[int] = 30_000  # the softmax is over all of them
+    name = "nnlm"
+    pretraining_defaults = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
+    tunable = ("negatives", "chunk_length")
+    default_vocab_size = 30_000  # the softmax is over all of them
 
     @property
     def context_description(self) -> str:

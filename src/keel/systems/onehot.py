@@ -5,7 +5,7 @@ are equally far apart; a text is the weighted sum of its words, which is hard to
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import COUNTING, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
@@ -37,10 +36,10 @@ class Onehot(WordSystem, CountBased):
     """Weight of a word in a text. binary: 1 if present; count: its term frequency; tfidf: times log inverse document
     frequency, with unit length."""
 
-    name: ClassVar[str] = "onehot"
-    pretraining_defaults: ClassVar[Train] = replace(COUNTING, batch=20_000)
-    tunable: ClassVar[tuple[str, ...]] = ("weighting",)
-    dropout: ClassVar[float] = 0.0
+    name = "onehot"
+    pretraining_defaults = replace(COUNTING, batch=20_000)
+    tunable = ("weighting",)
+    dropout = 0.0
     """Dropout of a task head: none, since a word of a short text is too much to lose."""
 
     @property
@@ -51,22 +50,15 @@ class Onehot(WordSystem, CountBased):
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=8, batch=64, lr=1e-2)
 
-    @property
-    def finetuning_policy(self) -> "OnehotFineTuning":
-        return OnehotFineTuning(self)
+    def from_scratch(self) -> Self:
+        """Plain counts, where there is no corpus to count documents in."""
+        return replace(self, weighting="count")
 
     def build_encoder(self, vocab_size: int) -> "OnehotEncoder":
         return OnehotEncoder(vocab_size, self.weighting)
 
     def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
-
-
-class OnehotFineTuning(FineTuningPolicy):
-    """Uses plain counts from scratch, where there is no corpus to count documents in."""
-
-    def from_scratch_system(self) -> Onehot:
-        return Onehot(weighting="count")
 
 
 class OnehotEncoder(Encoder):

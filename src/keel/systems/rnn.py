@@ -69,14 +69,14 @@ class Rnn(RecurrentLMSystem):
     bptt: Count = 70
     """Truncated BPTT length, in tokens; the hidden state is carried on."""
 
-    name: ClassVar[str] = "rnn"
+    name = "rnn"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"width": 200, "dropout": 0.0, "bptt": 20},
         "medium": {"width": 650, "dropout": 0.5, "bptt": 35},
         "large": {"width": 1500, "dropout": 0.65, "bptt": 35},
     }
-    pretraining_defaults: ClassVar[Train] = Train(epochs=10, batch=32, lr=2e-3, warmup=0.02, log_every=50)
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "bptt")
+    pretraining_defaults = Train(epochs=10, batch=32, lr=2e-3, warmup=0.02, log_every=50)
+    tunable = ("dropout", "bptt")
 
     def build_encoder(self, vocab_size: int) -> "RnnEncoder":
         return RnnEncoder(self, vocab_size)

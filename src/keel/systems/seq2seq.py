@@ -46,11 +46,11 @@ class Seq2seq(EncoderDecoderSystem, RecurrentSystem):
     dropout: Dropout = 0.3
     """Dropout probability of word embeddings, of the encoder's output and before the softmax."""
 
-    name: ClassVar[str] = "seq2seq"
+    name = "seq2seq"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"width": 1000, "attention_dim": 1000, "tie_embeddings": False}
     }
-    pretraining_defaults: ClassVar[Train] = Train(epochs=20, batch=128, lr=1e-3)
+    pretraining_defaults = Train(epochs=20, batch=128, lr=1e-3)
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ Derived = TypeVar("Derived")
 class WordSystem(System):
     """A system that reads words, each independent of its context."""
 
-    default_tokenizer: ClassVar[str] = "words"
+    default_tokenizer = "words"
 
     @property
     def max_length(self) -> int:
@@ -52,8 +52,8 @@ class StaticSystem(WordSystem):
     width: Count = 100
     """Embedding size."""
 
-    default_vocab_size: ClassVar[int] = 1_000_000
-    default_min_count: ClassVar[int] = 5
+    default_vocab_size = 1_000_000
+    default_min_count = 5
 
     def build_encoder(self, vocab_size: int) -> "StaticEncoder":
         return StaticEncoder(vocab_size, self.width)

@@ -40,6 +40,8 @@ class System(Validated):
     """Pooling of a classification head by default; own is the encoder's pooled output."""
     default_sentences: ClassVar[Sentences] = "split"
     """Sentence splitting of the pre-training text by default."""
+    feature_based: ClassVar[bool] = False
+    """Whether, by default, fine-tuning freezes the encoder and the head reads a learned mix of its layers."""
 
     @classmethod
     def sized(cls, size: str, **fields: Any) -> Self:
@@ -72,8 +74,17 @@ class System(Validated):
         raise NotImplementedError
 
     @property
+    def finetuning_fields(self) -> tuple[str, ...]:
+        """The settings, as far as the system has them, that may change when a trained model is fine-tuned."""
+        return ("dropout",)
+
+    @property
     def finetuning_policy(self) -> FineTuningPolicy:
         return FineTuningPolicy(self)
+
+    def from_scratch(self) -> Self:
+        """The settings for training on labelled examples only, without pre-training."""
+        return self
 
     @property
     def label_tokenizer(self) -> str:
@@ -166,8 +177,8 @@ class EncoderDecoderSystem(System):
     """Weight tying: the softmax uses the decoder's word embeddings."""
 
     @property
-    def finetuning_policy(self) -> FineTuningPolicy:
-        return FineTuningPolicy(self, ("dropout", "attention_dropout", "label_smoothing", "r_drop"))
+    def finetuning_fields(self) -> tuple[str, ...]:
+        return "dropout", "attention_dropout", "label_smoothing", "r_drop"
 
     def build_decoder(self, encoder: Encoder, vocab_size: int, *, shared_vocabulary: bool = False) -> Decoder:
         """A new decoder over `encoder` with a target vocabulary of `vocab_size` tokens, the source's if shared."""

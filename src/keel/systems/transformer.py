@@ -20,7 +20,6 @@ from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Options, Recorder
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, padding_mask
 from keel.nn.transformer_blocks import Activation, DecoderBlock, TransformerBlock, TransformerStack
-from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.system import EncoderDecoderSystem, System
 from keel.training.objective import Tensors
 from keel.training.plan import Train
@@ -55,8 +54,8 @@ class TransformerSystem(System):
             raise UsageError(f"width {self.width} is not a multiple of head_dim {self.head_dim}: change one of them")
 
     @property
-    def finetuning_policy(self) -> FineTuningPolicy:
-        return FineTuningPolicy(self, ("dropout", "attention_dropout"))
+    def finetuning_fields(self) -> tuple[str, ...]:
+        return "dropout", "attention_dropout"
 
     @property
     def heads(self) -> int:
@@ -149,14 +148,14 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     max_positions: Width = 256
     """Maximum length of source and target, in tokens."""
 
-    name: ClassVar[str] = "transformer"
+    name = "transformer"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         # Wu et al. 2021, for some 30,000 pairs
         "tiny": {"layers": 4, "decoder_layers": 4, "width": 128, "head_dim": 32, "mlp_ratio": 2.0, "dropout": 0.3},
         "base": {},
         "big": {"width": 1024, "dropout": 0.3},
     }
-    pretraining_defaults: ClassVar[Train] = Train(
+    pretraining_defaults = Train(
         steps=100_000,
         batch=1024,
         lr=7e-4,
@@ -177,9 +176,9 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
         return self.max_positions
 
     @property
-    def finetuning_policy(self) -> FineTuningPolicy:
+    def finetuning_fields(self) -> tuple[str, ...]:
         resizable = [] if self.position_encoding == "learned" else ["max_positions"]
-        return FineTuningPolicy(self, (*super().finetuning_policy.fields, *resizable))
+        return (*super().finetuning_fields, *resizable)
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         """The paper's peak learning rate, (width x 4000)^-0.5, after the same share of warm-up steps."""

@@ -7,7 +7,7 @@ does not forget; and dropout on all weights and vectors lets a large LSTM learn 
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from keel.config import Count, Dropout, Ge
 from keel.data.tokenizer import Tokenizer
 from keel.nn.recurrent import zero_state
-from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.rnn import RecurrentLMSystem, RnnBatch, RnnEncoder, RnnPretraining
 from keel.training.objective import Tensors
 from keel.training.plan import Train
@@ -54,7 +53,7 @@ class Ulmfit(RecurrentLMSystem):
     tar: Annotated[float, Ge(0)] = 1.0
     """Temporal activation regularization (TAR): weight of its squared change from position to position."""
 
-    name: ClassVar[str] = "ulmfit"
+    name = "ulmfit"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 64, "hidden_size": 128, "layers": 2},
         "mini": {"width": 128, "hidden_size": 256, "layers": 2},
@@ -62,13 +61,13 @@ class Ulmfit(RecurrentLMSystem):
         "base": {"width": 400, "hidden_size": 1152},
         "published": {"width": 400, "hidden_size": 1150},
     }
-    pretraining_defaults: ClassVar[Train] = Train(
+    pretraining_defaults = Train(
         epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
-    tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "bptt", "ar", "tar")
-    default_pool: ClassVar[Literal["default", "concat"]] = "concat"
-    bidirectional: ClassVar[bool] = False
-    tie_embeddings: ClassVar[bool] = True
+    tunable = (*DROPOUTS, "bptt", "ar", "tar")
+    default_pool = "concat"
+    bidirectional = False
+    tie_embeddings = True
 
     @property
     def continued_pretraining_defaults(self) -> Train:
@@ -78,8 +77,8 @@ class Ulmfit(RecurrentLMSystem):
         )
 
     @property
-    def finetuning_policy(self) -> FineTuningPolicy:
-        return FineTuningPolicy(self, DROPOUTS)
+    def finetuning_fields(self) -> tuple[str, ...]:
+        return DROPOUTS
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         """The third stage: the same with gradual unfreezing."""

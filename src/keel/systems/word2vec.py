@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -51,18 +51,11 @@ class Word2vec(StaticSystem):
     chunk_length: Count = 1000
     """Tokens per training example."""
 
-    name: ClassVar[str] = "word2vec"
-    pretraining_defaults: ClassVar[Train] = Train(
+    name = "word2vec"
+    pretraining_defaults = Train(
         optimizer="own", epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    tunable: ClassVar[tuple[str, ...]] = (
-        "window",
-        "negatives",
-        "sampling_power",
-        "subsample",
-        "chunk_length",
-        "architecture",
-    )
+    tunable = ("window", "negatives", "sampling_power", "subsample", "chunk_length", "architecture")
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "Word2vecTraining":
         return Word2vecTraining(self, encoder, tokenizer)

@@ -6,7 +6,7 @@ the bit path of a word names its class and all coarser ones.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -18,12 +18,10 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.systems.finetuning_policy import FineTuningPolicy, NoFineTuning
 from keel.systems.static_vectors import DatasetCache, WordSystem
 from keel.systems.system import COUNTING, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
-from keel.training.plan import Train
 
 EXAMPLE_TOKENS = 1000
 """Tokens of a validation example."""
@@ -38,17 +36,16 @@ class Wordclass(WordSystem, CountBased):
     classes: Annotated[int, Ge(2)] = 500
     """Number of word classes, the leaves of the tree."""
 
-    name: ClassVar[str] = "wordclass"
-    default_vocab_size: ClassVar[int] = 50_000
-    pretraining_defaults: ClassVar[Train] = replace(COUNTING, batch=500, checkpoint_every=0)
+    name = "wordclass"
+    default_vocab_size = 50_000
+    pretraining_defaults = replace(COUNTING, batch=500, checkpoint_every=0)
 
     @property
     def continued_pretraining_defaults(self) -> NoReturn:
         raise UsageError("wordclass cannot continue pre-training: run `keel pretrain wordclass` on all of the text")
 
-    @property
-    def finetuning_policy(self) -> FineTuningPolicy:
-        return NoFineTuning(self, "word classes are clustered from text: run `keel pretrain wordclass CORPUS` first")
+    def from_scratch(self) -> NoReturn:
+        raise UsageError("word classes are clustered from text: run `keel pretrain wordclass CORPUS` first")
 
     def build_encoder(self, vocab_size: int) -> "WordclassEncoder":
         return WordclassEncoder(vocab_size, self.classes)

@@ -1,6 +1,6 @@
 """Multiple choice: each choice is scored together with the text, and the most probable one is predicted."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +24,8 @@ class MultipleChoice(TextClassification):
     """p(choice k | text) = softmax_k(w dropout(pooled output of text and choice k) + b), one sequence per choice in the
     input template of pairs, as for RACE (Radford et al. 2018) and SWAG (Devlin et al. 2019)."""
 
-    name: ClassVar[str] = "choose"
-    pair: ClassVar[bool] = True
+    name = "choose"
+    pair = True
 
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:

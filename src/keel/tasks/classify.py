@@ -1,6 +1,6 @@
 """Text classification and regression: a linear layer on the pooled output."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,8 @@ class TextClassification(Task):
     With a head network, W reads the network's pooled output.
     """
 
-    name: ClassVar[str] = "classify"
-    head_fields: ClassVar[tuple[str, ...]] = (*HeadSettings.NETWORK, "pool", "mix", "lm_loss")
+    name = "classify"
+    head_fields = (*HeadSettings.NETWORK, "pool", "mix", "lm_loss")
     pool: Pool = "default"
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):

@@ -1,6 +1,6 @@
 """Classification and regression of text pairs: entailment, paraphrase, similarity."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -21,9 +21,9 @@ class PairClassification(TextClassification):
     outputs added (Radford et al. 2018), so that the order does not matter.
     """
 
-    name: ClassVar[str] = "pair"
-    pair: ClassVar[bool] = True
-    head_fields: ClassVar[tuple[str, ...]] = (*TextClassification.head_fields, "orders")
+    name = "pair"
+    pair = True
+    head_fields = (*TextClassification.head_fields, "orders")
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,8 +67,8 @@ class SequenceToSequenceBatch(TaskBatch):
 class SequenceToSequence(Task):
     """-log p(target | source) = -sum_t log p(y_t | y_<t, source), with the system's label smoothing and R-Drop."""
 
-    name: ClassVar[str] = "seq2seq"
-    head_fields: ClassVar[tuple[str, ...]] = ()
+    name = "seq2seq"
+    head_fields = ()
     system: EncoderDecoderSystem
     decoding: BeamSearch = BeamSearch()
 

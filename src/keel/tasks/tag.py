@@ -5,7 +5,7 @@ The first subword of each word is classified (BERT's paper), independently or wi
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,17 +44,10 @@ CRF_BATCH = 512
 class TokenClassification(Task):
     """logits = W dropout(vector of the word's first subword) + b; a CRF adds transition scores."""
 
-    name: ClassVar[str] = "tag"
-    head_fields: ClassVar[tuple[str, ...]] = (*HeadSettings.NETWORK, "characters", "crf", "mix")
+    name = "tag"
+    head_fields = (*HeadSettings.NETWORK, "characters", "crf", "mix")
 
-    def __init__(
-        self,
-        system: System,
-        encoder: Encoder,
-        tokenizer: Tokenizer,
-        labels: Labels,
-        **settings: Any,
-    ):
+    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
         self.classifier = nn.Linear(self.width, labels.outputs)
