@@ -19,7 +19,7 @@ from keel.training.counter_rng import CounterRng
 from keel.training.parameter_groups import layer_groups
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
-MARKS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))
+SPECIAL_IDS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))
 TINY: dict[str, Any] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
 
 
@@ -39,14 +39,14 @@ def make_documents(
 
 def random_documents(count: int, seed: int = 0, **options: Any) -> Documents:
     """Documents of 1 to 12 sentences of 2 to 30 tokens."""
-    draw = np.random.default_rng(seed)
-    return make_documents([draw.integers(2, 31, draw.integers(1, 13)).tolist() for _ in range(count)], **options)
+    rng = np.random.default_rng(seed)
+    return make_documents([rng.integers(2, 31, rng.integers(1, 13)).tolist() for _ in range(count)], **options)
 
 
 def make_objective(data: Documents, **fields: Any) -> BertPretraining:
     torch.manual_seed(0)
     system = Bert(**(TINY | fields))
-    return system.build_objective(system.build_encoder(vocab_size=len(data.ids) + 10), MARKS)
+    return system.build_objective(system.build_encoder(vocab_size=len(data.ids) + 10), SPECIAL_IDS)
 
 
 def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields: Any) -> BertBatch:
@@ -56,12 +56,12 @@ def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields:
 
 
 def unmask(batch: BertBatch) -> Tensor:
-    """The ids as they were before tokens were hidden."""
+    """The ids before masking."""
     return batch.inputs.ids.scatter(1, batch.masked_positions, batch.targets)
 
 
 def halves(batch: BertBatch) -> list[tuple[list[int], list[int]]]:
-    """The ids of A and B in each row, as they were; checks every mark and segment on the way."""
+    """The ids of A and B in each sequence before masking; checks special tokens and segments."""
     found = []
     assert batch.inputs.segments is not None
     for ids, length, segments in zip(
@@ -70,7 +70,7 @@ def halves(batch: BertBatch) -> list[tuple[list[int], list[int]]]:
         middle = ids.index(SEP)
         a, b = ids[1:middle], ids[middle + 1 : length - 1]
         assert [ids[0], ids[middle], ids[length - 1]] == [CLS, SEP, SEP]
-        assert min(a + b) >= 10, "no mark inside a text"
+        assert min(a + b) >= 10, "no special token inside a text"
         assert set(ids[length:]) <= {PAD}
         assert segments == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (len(ids) - length)
         found.append((a, b))
@@ -127,7 +127,7 @@ def test_shapes_without_sense_are_refused(fields: dict[str, Any], message: str) 
 def test_weights_start_as_in_the_paper() -> None:
     torch.manual_seed(0)
     system = Bert(layers=2, width=256)
-    objective = system.build_objective(system.build_encoder(2000), MARKS)
+    objective = system.build_objective(system.build_encoder(2000), SPECIAL_IDS)
     for name, value in objective.state_dict().items():
         if name.endswith("norm.weight"):
             assert (value == 1).all(), name
@@ -146,13 +146,13 @@ def test_initialize_leaves_other_modules_alone() -> None:
     assert (norm.weight == 1).all()
 
 
-def test_frame_puts_the_marks() -> None:
-    alone = Bert().build_inputs(MARKS, [10, 11])
+def test_build_inputs_adds_special_tokens() -> None:
+    alone = Bert().build_inputs(SPECIAL_IDS, [10, 11])
     assert (alone.ids, alone.segments) == ([CLS, 10, 11, SEP], [0, 0, 0, 0])
-    pair = Bert().build_inputs(MARKS, [10, 11], [12])
+    pair = Bert().build_inputs(SPECIAL_IDS, [10, 11], [12])
     assert (pair.ids, pair.segments) == ([CLS, 10, 11, SEP, 12, SEP], [0, 0, 0, 0, 1, 1])
     assert pair.ids[pair.first_start] == 10
-    assert Bert(segment_types=1).build_inputs(MARKS, [10], [12]).segments == [0] * 5
+    assert Bert(segment_types=1).build_inputs(SPECIAL_IDS, [10], [12]).segments == [0] * 5
 
 
 @pytest.mark.parametrize("next_sentence", [True, False])
@@ -176,7 +176,7 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
     assert all(within(int(count), len(noise), 0.1) for count in tenths)
 
 
-def test_hidden_places_are_uniform_distinct_and_never_marks() -> None:
+def test_masked_positions_are_uniform_distinct_and_never_special_tokens() -> None:
     batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), next_sentence=False, sequence_length=62)
     assert (batch.inputs.lengths == 62).all()
     used = batch.weights > 0
@@ -199,7 +199,7 @@ def test_unchosen_tokens_are_left_as_they_are() -> None:
             assert text == list(range(text[0], text[0] + len(text))), "a text is one stretch of the corpus"
 
 
-def test_loss_has_no_weight_off_the_chosen_places() -> None:
+def test_loss_has_no_weight_off_the_masked_positions() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
     batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
@@ -298,12 +298,12 @@ def test_false_half_may_be_any_other_document() -> None:
     data = random_documents(20)
     batch = batch_of(data, range(4000))
     assert batch.not_next is not None
-    met = {
+    pairs_seen = {
         (document_of(data, a[0]), document_of(data, b[0]))
         for (a, b), unrelated in zip(halves(batch), batch.not_next.tolist(), strict=True)
         if unrelated
     }
-    assert len(met) > 0.8 * 20 * 19
+    assert len(pairs_seen) > 0.8 * 20 * 19
 
 
 def words_of(lengths: np.ndarray) -> np.ndarray:
@@ -322,7 +322,7 @@ def test_whole_words_are_hidden_whole_or_not_at_all(next_sentence: bool) -> None
     batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_word_masking=True)
     ids, length = unmask(batch), Bert(**TINY).sequence_length
     hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.masked_positions, batch.weights > 0)
-    # A piece follows its neighbour's fate where both are of one word in one text.
+    # A subword follows its neighbour's fate where both are of one word in one text.
     place = (ids - 10).clamp(min=0)
     joined = (ids[:, 1:] == ids[:, :-1] + 1) & (ids[:, :-1] >= 10) & ~torch.from_numpy(bits)[place[:, 1:]]
     if next_sentence:  # a word may be cut by the bound between A and B alone
@@ -381,10 +381,10 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
 def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None:
     data = random_documents(60)
     objective = make_objective(data, next_sentence=next_sentence)
-    draw = CounterRng(seed=4, step=7, first_example=7 * 32)
-    whole = objective.batch(data, draw, range(32))
+    rng = CounterRng(seed=4, step=7, first_example=7 * 32)
+    whole = objective.batch(data, rng, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
-        found = objective.batch(data, draw, part)
+        found = objective.batch(data, rng, part)
         rows = slice(part.start, part.stop)
         assert torch.equal(found.inputs.ids, whole.inputs.ids[rows])
         assert torch.equal(found.inputs.lengths, whole.inputs.lengths[rows])
@@ -435,7 +435,7 @@ def twins() -> tuple[BertPretraining, BertForPreTraining]:
     """Our network and transformers' with the same weights."""
     system = Bert(layers=3, width=48, head_dim=12, max_positions=40, sequence_length=40)
     torch.manual_seed(0)
-    ours = system.build_objective(system.build_encoder(200), MARKS).eval()
+    ours = system.build_objective(system.build_encoder(200), SPECIAL_IDS).eval()
     with torch.no_grad():
         for value in ours.parameters():
             value.add_(torch.randn_like(value) * 0.1)
@@ -587,8 +587,8 @@ def test_padding_changes_nothing(twins: tuple[BertPretraining, BertForPreTrainin
             torch.testing.assert_close(together.top[row, :length], alone.top[0], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(noisy.top[row, :length], alone.top[0], rtol=1e-5, atol=1e-5)
         segments = [[0] * len(sequence) for sequence in sequences]
-        told = ours.encoder(TokenBatch.pad(sequences, segments))
-        torch.testing.assert_close(told.top[1], together.top[1])
+        output = ours.encoder(TokenBatch.pad(sequences, segments))
+        torch.testing.assert_close(output.top[1], together.top[1])
 
 
 def test_dropout_acts_in_training_alone() -> None:

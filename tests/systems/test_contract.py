@@ -1,4 +1,4 @@
-"""What every system must do: learn from text or from labels, be saved, be tuned or used frozen, go on where it
+"""What every system must do: learn from text or from labels, be saved, be tuned or used frozen, resume where it
 stopped."""
 
 import os
@@ -75,7 +75,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "seq2seq": {"width": 16, "layers": 2, "dropout": 0.0, "steps": 20, "batch": 4, "lr": 1e-2, "device": "cpu"},
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
-MARKED = ("nnlm", "cnn", "rnn", "ulmfit", "elmo", "gpt", "transformer", "seq2seq")
+NONZERO_WHEN_EMPTY = ("nnlm", "cnn", "rnn", "ulmfit", "elmo", "gpt", "transformer", "seq2seq")
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
 
 
@@ -88,15 +88,15 @@ def learn(name: str, corpus: Path, out: Path, **settings: Any) -> Model:
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)
-def learned(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("learned") / request.param
+def pretrained(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained") / request.param
     learn(request.param, english_corpus, folder)
     return folder
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bool) -> None:
-    base = Model.load(learned)
+def test_tasks_take_it_frozen_or_tuned(pretrained: Path, tmp_path: Path, freeze: bool) -> None:
+    base = Model.load(pretrained)
     tuned = finetune(base, EXAMPLES, dev=None, epochs=60, lr=0.1, batch=4, freeze=freeze)
     tuned.save(tmp_path / "tuned")
     again = Model.load(tmp_path / "tuned")
@@ -104,13 +104,13 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     assert again.predict("the sailor, the sailor").label == "who"
     assert evaluate(again, EXAMPLES).main_value == 1.0
     before, after = base.encoder.state_dict(), again.encoder.state_dict()
-    # A task's own marks may have vectors after those of words.
+    # The special tokens of a task may have vectors after those of words.
     moved = [name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])]
     assert bool(moved) is not freeze
 
 
-def test_a_task_may_have_another_dropout_but_no_other_shape(learned: Path) -> None:
-    base = Model.load(learned)
+def test_a_task_may_have_another_dropout_but_no_other_shape(pretrained: Path) -> None:
+    base = Model.load(pretrained)
     settings: dict[str, Any] = {"dev": None, "steps": 1, "lr": 1e-9, "batch": 4}
     known = to_dict(base.system)
     if "dropout" in known:
@@ -128,56 +128,56 @@ def test_a_task_may_have_another_dropout_but_no_other_shape(learned: Path) -> No
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-def test_words_are_tagged_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bool) -> None:
+def test_words_are_tagged_frozen_or_tuned(pretrained: Path, tmp_path: Path, freeze: bool) -> None:
     tagged = [(words.split(), ["O", tag]) for words, tag in EXAMPLES]
     tuned = finetune(
-        Model.load(learned), tagged, task="tag", dev=None, epochs=60, lr=0.1, batch=4, freeze=freeze, crf=True
+        Model.load(pretrained), tagged, task="tag", dev=None, epochs=60, lr=0.1, batch=4, freeze=freeze, crf=True
     )
     tuned.save(tmp_path / "tuned")
     assert evaluate(Model.load(tmp_path / "tuned"), tagged).main_value == 1.0
 
 
-def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tmp_path: Path) -> None:
-    model = Model.load(learned)
+def test_texts_have_vectors_and_the_folder_comes_back_the_same(pretrained: Path, tmp_path: Path) -> None:
+    model = Model.load(pretrained)
     vectors = model.encode(["the sailor", "the judge and the sailor", ""])
     assert vectors.shape == (3, model.encoder.width)
     assert vectors[0].any()
-    # The nnlm learns a vector for unknown words too, filters have a bias, and most networks read marks around a text.
-    assert not vectors[2].any() or model.system.name in MARKED
+    # The nnlm learns a vector for unknown words too, filters have a bias, and most networks read special tokens.
+    assert not vectors[2].any() or model.system.name in NONZERO_WHEN_EMPTY
     model.save(tmp_path / "copy")
-    one, two = ((folder / "model.safetensors").read_bytes() for folder in (learned, tmp_path / "copy"))
+    one, two = ((folder / "model.safetensors").read_bytes() for folder in (pretrained, tmp_path / "copy"))
     assert one == two
 
 
 @torch.inference_mode()
-def test_the_last_of_all_layers_is_what_it_gives(learned: Path) -> None:
-    model = Model.load(learned, device="cpu")
+def test_the_last_of_all_layers_is_what_it_gives(pretrained: Path) -> None:
+    model = Model.load(pretrained, device="cpu")
     rows = model.system.with_subword_units(TokenBatch.pad([[5, 6, 7], [8, 9]]), model.tokenizer)
     output = model.encoder.eval()(rows, all_layers=True)
     assert len(output.layers) == model.encoder.layer_count
     torch.testing.assert_close(output.layers[-1], output.top, rtol=0, atol=0)
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(learned: Path, english_corpus: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_to_the_same_bits(pretrained: Path, english_corpus: Path, tmp_path: Path) -> None:
     def stop(event: dict[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted):
-        learn(learned.name, english_corpus, tmp_path / "cut", on_event=stop)
-    cut = learn(learned.name, english_corpus, tmp_path / "cut")
-    assert cut.fingerprint() == Model.load(learned).fingerprint()
+        learn(pretrained.name, english_corpus, tmp_path / "cut", on_event=stop)
+    cut = learn(pretrained.name, english_corpus, tmp_path / "cut")
+    assert cut.fingerprint() == Model.load(pretrained).fingerprint()
 
 
 def test_minutes_are_planned_by_steps_and_not_by_what_is_counted_once(english_corpus: Path, tmp_path: Path) -> None:
     plans: list[dict[str, Any]] = []
 
-    def hear(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "plan":
             plans.append(event)
 
     settings = {**SETTINGS, **SYSTEMS["word2vec"], "epochs": 0, "minutes": 0.03}
-    pretrain("word2vec", english_corpus, out=tmp_path / "words", on_event=hear, **settings)
+    pretrain("word2vec", english_corpus, out=tmp_path / "words", on_event=on_event, **settings)
     assert plans[0]["steps"] > 200  # steps take about a millisecond, counting takes many
 
 

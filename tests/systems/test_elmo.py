@@ -1,4 +1,4 @@
-"""ELMo: letters once a word, two language models, memory that goes on."""
+"""ELMo: characters are encoded once per word, two language models, a state carried on."""
 
 import dataclasses
 from typing import Any, Literal
@@ -72,11 +72,11 @@ def batch(objective: ElmoPretraining, documents: Documents, step: int = 0, rows:
     )
 
 
-def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: Tokenizer) -> None:
+def test_words_are_bytes_between_boundary_characters_and_sentences_have_special_tokens(tokenizer: Tokenizer) -> None:
     long = "x" * 5000
     (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], oov_ids=True)
-    spelling = SMALL.subword_units([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
-    words = [part.tolist() for part in spelling.unit_ids.tensor_split(spelling.unit_starts[1:])]
+    units = SMALL.subword_units([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
+    words = [part.tolist() for part in units.unit_ids.tensor_split(units.unit_starts[1:])]
     assert words[:3] == [[WORD_BEGIN, BOS, WORD_END], [WORD_BEGIN, EOS, WORD_END], [WORD_BEGIN, WORD_END]]
     assert words[3:5] == [[WORD_BEGIN, *b"sea", WORD_END], [WORD_BEGIN, *"Zoë".encode(), WORD_END]]
     assert words[5] == [WORD_BEGIN, *b"x" * 48, WORD_END]
@@ -85,28 +85,28 @@ def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: T
 def test_short_words_are_read_as_if_all_the_room_after_them_were(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
     table = objective.table.long()
-    letters, places = DistinctWords.of(table, objective.encoder.room, tile=16)
-    assert len(letters.short) > len(letters.long) > 0
-    assert len(letters.short) % 16 == len(letters.long) % 16 == 0
-    assert letters.short.shape[1] < letters.long.shape[1] == 50
-    by_kind = objective.encoder.encode_words(letters)[places]
+    characters, windows = DistinctWords.of(table, objective.encoder.room, tile=16)
+    assert len(characters.short) > len(characters.long) > 0
+    assert len(characters.short) % 16 == len(characters.long) % 16 == 0
+    assert characters.short.shape[1] < characters.long.shape[1] == 50
+    by_kind = objective.encoder.encode_words(characters)[windows]
     whole = objective.encoder.encode_words(DistinctWords(short=table, long=table[:0]))
     torch.testing.assert_close(by_kind, whole)
 
 
-def test_the_letters_of_a_word_are_read_once_a_batch(tokenizer: Tokenizer, documents: Documents) -> None:
+def test_the_characters_of_a_word_are_encoded_once_per_batch(tokenizer: Tokenizer, documents: Documents) -> None:
     objective = training(tokenizer)
-    drawn = batch(objective, documents, rows=8)
-    words = len({*drawn.word_index.flatten().tolist()})
-    assert words == len(drawn.words.short) + len(drawn.words.long) < drawn.word_index.numel()
-    every = torch.cat([F.pad(drawn.words.short, (0, 50 - objective.encoder.room), value=EMPTY), drawn.words.long])
-    apart = dataclasses.replace(
-        drawn,
-        words=DistinctWords(short=every[drawn.word_index.flatten()], long=every[:0]),
-        word_index=torch.arange(drawn.word_index.numel()).view(drawn.word_index.shape),
+    sampled = batch(objective, documents, rows=8)
+    words = len({*sampled.word_index.flatten().tolist()})
+    assert words == len(sampled.words.short) + len(sampled.words.long) < sampled.word_index.numel()
+    every = torch.cat([F.pad(sampled.words.short, (0, 50 - objective.encoder.room), value=EMPTY), sampled.words.long])
+    separate = dataclasses.replace(
+        sampled,
+        words=DistinctWords(short=every[sampled.word_index.flatten()], long=every[:0]),
+        word_index=torch.arange(sampled.word_index.numel()).view(sampled.word_index.shape),
     )
     gradients = []
-    for each in (drawn, apart):
+    for each in (sampled, separate):
         losses, _ = objective(each)
         gradients.append(
             [*losses.values(), *torch.autograd.grad(losses["next"] + losses["previous"], [*objective.parameters()])]
@@ -117,24 +117,24 @@ def test_the_letters_of_a_word_are_read_once_a_batch(tokenizer: Tokenizer, docum
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Documents) -> None:
-    """Letter by letter, word by word and layer by layer with torch's own modules, no word told from a drawn one."""
+    """Character by character, word by word and layer by layer with torch's own modules, with the full softmax."""
     objective = training(tokenizer, cell_clip=0.0, projection_clip=0.0)
-    drawn = batch(objective, documents)
+    sampled = batch(objective, documents)
     encoder = objective.encoder
     rng, numbers = CounterRng(seed=0, step=0, first_example=0, batch_size=2), torch.arange(2)
     directions = [
         documents.read_streams(rng, numbers, 6, end=objective.eos_id, backwards=back) for back in (False, True)
     ]
     ids = torch.stack(directions, 1)
-    assert torch.equal(ids[..., 1:], drawn.targets)
-    losses, _ = objective(drawn)
+    assert torch.equal(ids[..., 1:], sampled.targets)
+    losses, _ = objective(sampled)
     for direction, name in enumerate(("next", "previous")):
         total = 0.0
         for row in ids[:, direction]:
             x = torch.stack([_word(objective, number) for number in row[:-1].tolist()])
             for layer in encoder.stack:
-                said = _lstm(layer, direction)(x)[0]
-                x = x + said if layer.residual else said
+                output = _lstm(layer, direction)(x)[0]
+                x = x + output if layer.residual else output
             total += F.cross_entropy(x @ objective.output.T + objective.bias, row[1:], reduction="sum").item()
         assert losses[name].item() == pytest.approx(total, rel=1e-5)
 
@@ -142,12 +142,12 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
 def _word(objective: ElmoPretraining, number: int) -> Tensor:
     """One word: every filter at every place, the strongest, one highway, the projection."""
     encoder: Any = objective.encoder
-    letters = encoder.characters.weight[objective.table[number].long()]  # [50, letter width]
+    characters = encoder.characters.weight[objective.table[number].long()]  # [50, character width]
     found = []
     for conv in encoder.filters.windows:
         size = conv.weight.shape[2]
-        places = [letters[start : start + size].T for start in range(50 - size + 1)]
-        found.append(torch.stack([(conv.weight * place).sum((1, 2)) + conv.bias for place in places]).amax(0).relu())
+        windows = [characters[start : start + size].T for start in range(50 - size + 1)]
+        found.append(torch.stack([(conv.weight * place).sum((1, 2)) + conv.bias for place in windows]).amax(0).relu())
     x = torch.cat(found)
     half = len(x)
     for highway in encoder.highways:
@@ -160,11 +160,14 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     cells, width = layer.projection.shape[1:]
     theirs = nn.LSTM(width, cells, proj_size=width)
 
-    def turned(gates: Tensor) -> Tensor:
+    def transpose(gates: Tensor) -> Tensor:
         return torch.cat([gates.chunk(4, -1)[number] for number in (0, 1, 3, 2)], -1).movedim(-1, 0)
 
-    weights = {"weight_ih_l0": turned(layer.into[direction]), "weight_hh_l0": turned(layer.recurrent[direction])}
-    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": turned(layer.bias[direction])}
+    weights = {
+        "weight_ih_l0": transpose(layer.into[direction]),
+        "weight_hh_l0": transpose(layer.recurrent[direction]),
+    }
+    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": transpose(layer.bias[direction])}
     theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * cells)})
     return theirs
 
@@ -185,14 +188,14 @@ def test_memory_goes_on_from_window_to_window(tokenizer: Tokenizer, documents: D
 def test_a_row_means_the_same_whatever_stands_beside_it(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
     texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], oov_ids=True)
-    framed = [SMALL.build_inputs(tokenizer, ids).ids for ids in texts]
+    inputs = [SMALL.build_inputs(tokenizer, ids).ids for ids in texts]
     outputs = []
-    for rows in ([framed[0]], framed):
-        spelled = SMALL.with_subword_units(TokenBatch.pad(rows), tokenizer)
-        outputs.append(objective.encoder(spelled, all_layers=True))
+    for rows in ([inputs[0]], inputs):
+        with_units = SMALL.with_subword_units(TokenBatch.pad(rows), tokenizer)
+        outputs.append(objective.encoder(with_units, all_layers=True))
     assert len(outputs[0].layers) == objective.encoder.layer_count == 3
     for one, other in zip(outputs[0].layers, outputs[1].layers, strict=True):
-        torch.testing.assert_close(one[0], other[0, : len(framed[0])])
+        torch.testing.assert_close(one[0], other[0, : len(inputs[0])])
 
 
 def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
@@ -210,7 +213,7 @@ def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
     assert not torch.allclose(backwards[0], backwards[1])
 
 
-def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, documents: Documents) -> None:
+def test_evaluation_uses_the_full_softmax(tokenizer: Tokenizer, documents: Documents) -> None:
     drawing, whole = training(tokenizer, softmax_samples=12), training(tokenizer)
     streams = batch(drawing, documents)
     exactly = whole(streams)[0]["next"].item()
@@ -224,18 +227,18 @@ def test_a_gpu_learns_the_same_by_graphs(
     tokenizer: Tokenizer, documents: Documents, precision: Any, within: float
 ) -> None:
     """Eight steps, of which the last are replayed."""
-    found, said = [], []
+    found, output = [], []
 
-    def hear(event: dict[str, Any]) -> None:
-        said.append(str(event.get("text", "")))
+    def on_event(event: dict[str, Any]) -> None:
+        output.append(str(event.get("text", "")))
 
     kinds: list[tuple[str, Any]] = [("cpu", "fp32"), ("cuda", precision)]
     for device, kind in kinds:
         train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
-        history = fit(training(tokenizer, softmax_samples=12), documents, train, None, hear)
+        history = fit(training(tokenizer, softmax_samples=12), documents, train, None, on_event)
         found.append([loss for _, loss in history.losses])
     assert found[1] == pytest.approx(found[0], rel=within)
-    assert not [text for text in said if "cannot be captured" in text]
+    assert not [text for text in output if "cannot be captured" in text]
 
 
 def test_each_gate_of_each_direction_is_a_matrix_to_muon(tokenizer: Tokenizer) -> None:
@@ -251,10 +254,10 @@ def test_each_gate_of_each_direction_is_a_matrix_to_muon(tokenizer: Tokenizer) -
     for name, gates in (("into", 4), ("recurrent", 4), ("projection", 1)):
         moved = before[name] - layer.get_parameter(name).detach()
         for one, other in zip(moved, gradients[name], strict=True):  # [width, gates x cells] or [cells, width]
-            for piece, gradient in zip(one.chunk(gates, 1), other.chunk(gates, 1), strict=True):
-                turned = orthogonalize((gradient if len(gradient) < gradient.shape[1] else gradient.mT)[None])[0]
-                expected = 0.2 * max(piece.shape) ** 0.5 * turned
-                torch.testing.assert_close(piece if len(piece) < piece.shape[1] else piece.mT, expected)
+            for part, gradient in zip(one.chunk(gates, 1), other.chunk(gates, 1), strict=True):
+                transposed = orthogonalize((gradient if len(gradient) < gradient.shape[1] else gradient.mT)[None])[0]
+                expected = 0.2 * max(part.shape) ** 0.5 * transposed
+                torch.testing.assert_close(part if len(part) < part.shape[1] else part.mT, expected)
     moved = before["bias"] - layer.bias.detach()
     torch.testing.assert_close(moved, gradients["bias"].sign(), rtol=0, atol=1e-3)  # AdamW's first step
 

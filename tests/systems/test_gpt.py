@@ -1,4 +1,4 @@
-"""GPT looks back alone, foretells every piece of a text once, and reads on from its cache as if from the start."""
+"""GPT is causal, predicts every token of a text once, and continues from its cache as if from the start."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def small(**settings: Any) -> Gpt:
     return Gpt(**{"layers": 2, "width": 32, "head_dim": 16, "max_positions": 24, "sequence_length": 24, **settings})
 
 
-def made(system: Gpt, tokenizer: Tokenizer) -> GptPretraining:
+def build_objective(system: Gpt, tokenizer: Tokenizer) -> GptPretraining:
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
 
@@ -54,7 +54,7 @@ def data(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Docu
 
 @pytest.fixture(params=KINDS)
 def objective(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> GptPretraining:
-    return made(small(**KINDS[request.param]), tokenizer)
+    return build_objective(small(**KINDS[request.param]), tokenizer)
 
 
 def rows_of(ids: Tensor) -> TokenBatch:
@@ -112,7 +112,7 @@ def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptPretraining
 
 @torch.no_grad()
 def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
-    objective = made(small(sink=True, max_positions=66, sequence_length=66), tokenizer)
+    objective = build_objective(small(sink=True, max_positions=66, sequence_length=66), tokenizer)
     ids = torch.randint(objective.encoder.vocab_size, (1, 66))
     scores, state = objective.step(ids[:, :2])
     for place in range(2, 66):
@@ -133,7 +133,7 @@ def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptPretrai
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokenizer) -> None:
-    objective = made(small(**KINDS[kind], max_positions=200, sequence_length=200), tokenizer).to("cuda")
+    objective = build_objective(small(**KINDS[kind], max_positions=200, sequence_length=200), tokenizer).to("cuda")
     ids = torch.randint(objective.encoder.vocab_size, (3, 150), device="cuda")
     wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
     scores, state = objective.step(ids[:, :4], objective.new_state(3))
@@ -147,7 +147,7 @@ def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokeni
 
 @torch.no_grad()
 def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
-    objective = made(small(), tokenizer)
+    objective = build_objective(small(), tokenizer)
     ids = torch.tensor([[1, 2, 3]])
     before, _ = objective.step(ids[:, 2:], objective.step(ids[:, :2])[1])
     objective.encoder.words.weight.mul_(2)
@@ -183,8 +183,8 @@ def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptPretr
         assert not each.triu(1).any()
 
 
-def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: Documents) -> None:
-    objective = made(small(sink=True, sequence_length=16), tokenizer)
+def test_the_sink_is_never_predicted_and_learns(tokenizer: Tokenizer, data: Documents) -> None:
+    objective = build_objective(small(sink=True, sequence_length=16), tokenizer)
     batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     losses, _ = objective(batch)
     assert objective.counts(batch)["next"] == 2 * 16
@@ -193,8 +193,8 @@ def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: D
     assert gradient.any()
 
 
-def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: Documents, tokenizer: Tokenizer) -> None:
-    objective = made(small(sequence_length=10), tokenizer)
+def test_an_epoch_reads_every_token_once_with_an_end_after_each_document(data: Documents, tokenizer: Tokenizer) -> None:
+    objective = build_objective(small(sequence_length=10), tokenizer)
     count = objective.epoch_size(data)
     batch = objective.batch(data, CounterRng(seed=3, step=0, first_example=0, batch_size=count), range(count))
     everything = [number for text in tokenizer.encode_many(TEXTS) for number in [*text, tokenizer.end_id]]
@@ -210,10 +210,10 @@ def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: D
 
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [1, 7, 16])
-def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
+def test_windows_predict_each_token_once_as_a_plain_loop_does(
     data: Documents, tokenizer: Tokenizer, stride: int
 ) -> None:
-    objective = made(small(sequence_length=16), tokenizer)
+    objective = build_objective(small(sequence_length=16), tokenizer)
     count = objective.window_count(data, stride)
     batch = objective.window_batch(data, stride, range(count))
     losses, _ = objective(batch)
@@ -261,7 +261,7 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
     ):  # their eager twins, the definition: kernels are held to them elsewhere
         monkeypatch.setattr(module, "triton_usable", lambda x: False)
     system = small(**KINDS[kind], width=64, head_dim=32)
-    encoder = made(system, tokenizer).encoder
+    encoder = build_objective(system, tokenizer).encoder
     ids = torch.randint(encoder.vocab_size, (2, 9))
     rows = replace(rows_of(ids), lengths=torch.tensor([9, 6]))
     plain = encoder(rows, all_layers=True)
@@ -275,12 +275,12 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
 
 
 @pytest.mark.parametrize(("kind", "fused"), [("gpt2", False), ("gpt1", True)])
-def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
+def test_sharded_blocks_do_not_lend_their_norms(
     kind: str, fused: bool, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in ((attention, "triton_usable"), (gelu, "triton_usable"), (layer_norm, "triton_usable")):
         monkeypatch.setattr(module, name, lambda x: False)
-    encoder = made(small(**KINDS[kind], width=64, head_dim=32, activation="gelu"), tokenizer).encoder
+    encoder = build_objective(small(**KINDS[kind], width=64, head_dim=32, activation="gelu"), tokenizer).encoder
     called: list[bool] = []
     plain = encoder._run_fused
     monkeypatch.setattr(encoder, "_run_fused", lambda *given: called.append(True) or plain(*given))
@@ -292,7 +292,7 @@ def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
     assert encoder.accepts_packed == fused
 
 
-def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
+def test_text_keeps_its_whitespace_and_line_breaks(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "layers": 1,
         "width": 32,
@@ -350,7 +350,7 @@ def test_a_published_network_gives_its_stored_activations() -> None:
     encoder = GptEncoder(system, config["vocab_size"]).eval()
     theirs = {name: read_tensor(item) for name, item in weights.items()}
     ours = {name: GPT2.theirs(f"encoder.{name}")[0] for name in encoder.state_dict()}
-    # minGPT has plain linear layers: nothing is the other way round.
+    # minGPT has plain linear layers: nothing is transposed.
     encoder.load_state_dict({name: theirs[source] for name, source in ours.items()})
     partials = {name: read_tensor(item) for name, item in stored.items() if isinstance(item, dict) and "data" in item}
     looks: list[Tensor] = []

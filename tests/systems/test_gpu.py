@@ -1,4 +1,4 @@
-"""The GPU path of a whole system against the plain one: draws, kernels, packed rows, graphs, resume."""
+"""The GPU path of a whole system against the plain one: sampling, kernels, packed sequences, graphs, resume."""
 
 from pathlib import Path
 from typing import Any

@@ -209,13 +209,13 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden_size=12, layers=2)])
-def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System, tokenizer: Tokenizer) -> None:
+def test_a_state_is_carried_from_text_to_text_with_carry(system: System, tokenizer: Tokenizer) -> None:
     model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     texts = ["a judge", "the sailor repairs the boat", "a judge"]
-    anew, carried = (model.encode(texts, carry=carry) for carry in (False, True))
-    assert torch.allclose(torch.from_numpy(anew[0]), torch.from_numpy(anew[2]), atol=1e-6)
-    assert torch.allclose(torch.from_numpy(anew[0]), torch.from_numpy(carried[0]), atol=1e-6)
-    assert not torch.allclose(torch.from_numpy(anew[2]), torch.from_numpy(carried[2]), atol=1e-4)
+    alone, carried = (model.encode(texts, carry=carry) for carry in (False, True))
+    assert torch.allclose(torch.from_numpy(alone[0]), torch.from_numpy(alone[2]), atol=1e-6)
+    assert torch.allclose(torch.from_numpy(alone[0]), torch.from_numpy(carried[0]), atol=1e-6)
+    assert not torch.allclose(torch.from_numpy(alone[2]), torch.from_numpy(carried[2]), atol=1e-4)
 
 
 def test_what_has_no_state_carries_none(tokenizer: Tokenizer) -> None:

@@ -19,7 +19,7 @@ SOURCE = [[1, 4, 2, 7, 3], [5, 6, 2], [3]]
 TARGET = torch.tensor([[1, 3, 5, 2], [1, 2, 2, 6], [1, 7, 4, 3]])
 
 
-def made(
+def build_networks(
     system: Seq2seq, source: int = 9, target: int = 8, *, shared: bool = False
 ) -> tuple[Seq2seqEncoder, Seq2seqDecoder]:
     torch.manual_seed(0)
@@ -39,7 +39,7 @@ def read(encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, texts: list[list[int]
 def by_the_formulas(
     system: Seq2seq, encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, text: list[int], target: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """Scores and weights of one text, word by word: e_ij, alpha_ij, c_i, s_i and what foretells y_i."""
+    """Scores and weights of one text, word by word: e_ij, alpha_ij, c_i, s_i and the features that predict y_i."""
     h = encoder(TokenBatch.pad([text])).top[0]
     s = torch.tanh(decoder.first(h[0, system.width :]))
     cell: Any = s if system.cell == "gru" else (s, torch.zeros_like(s))
@@ -56,15 +56,15 @@ def by_the_formulas(
         y = decoder.word_embeddings()[word] * system.width**0.5
         cell = decoder.cell(torch.cat([y, c]), cell)
         s = cell[0] if isinstance(cell, tuple) else cell
-        told = torch.tanh(decoder.answer(torch.cat([s, y, c])))
-        scores.append(decoder.word_embeddings() @ told + decoder.bias)
+        features = torch.tanh(decoder.answer(torch.cat([s, y, c])))
+        scores.append(decoder.word_embeddings() @ features + decoder.bias)
         weights.append(alpha)
     return torch.stack(scores), torch.stack(weights)
 
 
 @pytest.mark.parametrize("system", KINDS, ids=NAMES)
 def test_it_is_bahdanau_s_network_with_its_gradients(system: Seq2seq) -> None:
-    encoder, decoder = made(system)
+    encoder, decoder = build_networks(system)
     seen: dict[str, Tensor] = {}
     vectors, _ = decoder(TARGET, read(encoder, decoder), record=lambda name, layer, value: seen.update({name: value}))
     scores = decoder.logits(vectors)
@@ -87,7 +87,7 @@ def test_it_is_bahdanau_s_network_with_its_gradients(system: Seq2seq) -> None:
 
 @pytest.mark.parametrize("system", KINDS, ids=NAMES)
 def test_word_by_word_is_as_all_at_once(system: Seq2seq) -> None:
-    encoder, decoder = made(system)
+    encoder, decoder = build_networks(system)
     source = read(encoder, decoder)
     whole, end = decoder(TARGET, source)
     state, found = decoder.new_state(source, 3), []
@@ -100,7 +100,7 @@ def test_word_by_word_is_as_all_at_once(system: Seq2seq) -> None:
 
 @pytest.mark.parametrize("system", KINDS, ids=NAMES)
 def test_padding_and_company_change_nothing(system: Seq2seq) -> None:
-    encoder, decoder = made(system)
+    encoder, decoder = build_networks(system)
     together, _ = decoder(TARGET, read(encoder, decoder))
     for row, text in enumerate(SOURCE):
         alone, _ = decoder(TARGET[row : row + 1], read(encoder, decoder, [text]))
@@ -109,14 +109,14 @@ def test_padding_and_company_change_nothing(system: Seq2seq) -> None:
 
 @pytest.mark.parametrize("system", KINDS, ids=NAMES)
 def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
-    encoder, decoder = made(system)
+    encoder, decoder = build_networks(system)
     source = read(encoder, decoder)
     ids = torch.randint(8, (6, 4))
     beams, after = decoder(ids, source)
     texts = torch.tensor([0, 0, 1, 1, 2, 2])
     repeated, _ = decoder(ids, source.index_select(texts))
     torch.testing.assert_close(beams, repeated)
-    # Rows 3 and 2 of text 1 go on, in this order, and the other texts are done.
+    # Hypotheses 3 and 2 of text 1 continue, in this order, and the other texts are done.
     going_on = DecodingState(source=source, own=after).select(torch.tensor([3, 2]), torch.tensor([1]))
     found, _ = decoder(torch.tensor([[4], [6]]), going_on.source, going_on.own)
     for place, row in enumerate((3, 2)):
@@ -126,12 +126,12 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
 
 
 def test_one_vocabulary_has_one_table() -> None:
-    encoder, decoder = made(SMALL, 8, 8, shared=True)
+    encoder, decoder = build_networks(SMALL, 8, 8, shared=True)
     assert decoder.word_embeddings() is encoder.words.weight
     assert not any(name.startswith("words") for name in decoder.state_dict()), "they are the encoder's"
-    encoder, decoder = made(SMALL, 9, 8, shared=True)
+    encoder, decoder = build_networks(SMALL, 9, 8, shared=True)
     assert decoder.word_embeddings() is not encoder.words.weight
-    encoder, decoder = made(replace(SMALL, tie_embeddings=False))
+    encoder, decoder = build_networks(replace(SMALL, tie_embeddings=False))
     assert decoder.output is not None
     assert decoder.logits(torch.zeros(2, 3, 6).double()).shape == (2, 3, 8)
 
@@ -187,7 +187,7 @@ def test_what_it_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize("system", KINDS, ids=NAMES)
 def test_a_gpu_learns_the_same_by_a_graph(system: Seq2seq) -> None:
     """Nothing waits for the GPU, or a step could not be captured."""
-    encoder, decoder = made(system)
+    encoder, decoder = build_networks(system)
     encoder, decoder = encoder.float().train(), decoder.float().train()  # cuDNN goes back in no other mode
     weights = [*encoder.parameters(), *decoder.parameters()]
 

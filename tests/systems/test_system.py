@@ -116,7 +116,7 @@ def test_one_document_gives_its_end() -> None:
     ("sentences", "share"),
     [
         ([[2] * 5, [2] * 5], 0.1),  # too short
-        ([[2] * 30, [2] * 5], 0.1),  # one long one: its end alone would leave pairs nothing to be drawn from
+        ([[2] * 30, [2] * 5], 0.1),  # one long one: its end alone would leave pairs nothing to sample
         ([[2] * 49 + [1]], 0.01),  # the end is a single token
         ([[2] * 50] * 150, 0.0),
     ],

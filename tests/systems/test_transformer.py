@@ -24,7 +24,7 @@ SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_dim=8, dropout=0.
 SOURCE, TARGET = [[5, 6, 7, 8, 9, 3], [10, 11, 3], [12, 3]], [[1, 4, 5, 6, 7], [1, 8, 9, 10, 11], [1, 12, 13, 14, 15]]
 
 
-def made(
+def build_networks(
     system: Transformer = SMALL, target: int = 30, *, shared: bool = False
 ) -> tuple[TransformerEncoder, TransformerDecoder]:
     torch.manual_seed(0)
@@ -90,7 +90,7 @@ def peer(system: Transformer, encoder: TransformerEncoder, decoder: TransformerD
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
     system = replace(SMALL, pre_norm=pre_norm)
-    encoder, decoder = made(system)
+    encoder, decoder = build_networks(system)
     theirs = peer(system, encoder, decoder)
     rows, ids = TokenBatch.pad(SOURCE), torch.tensor(TARGET)
     padding = torch.arange(6) >= rows.lengths[:, None]
@@ -124,7 +124,9 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
 
 
 @torch.no_grad()
-def written(decoder: TransformerDecoder, source: EncoderMemory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, KVCache]:
+def decode_parts(
+    decoder: TransformerDecoder, source: EncoderMemory, ids: Tensor, cuts: list[int]
+) -> tuple[Tensor, KVCache]:
     """The vectors of ids that are handed over in parts, and the state at the end."""
     state, found = decoder.new_state(source, len(ids)), []
     for part in ids.split(cuts, 1):
@@ -137,21 +139,21 @@ def written(decoder: TransformerDecoder, source: EncoderMemory, ids: Tensor, cut
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_step_by_step_is_all_at_once(positions: Any, pre_norm: bool) -> None:
-    encoder, decoder = made(replace(SMALL, position_encoding=positions, pre_norm=pre_norm))
+    encoder, decoder = build_networks(replace(SMALL, position_encoding=positions, pre_norm=pre_norm))
     source, ids = read(encoder, decoder), torch.randint(4, 30, (3, 20))
     whole = decoder(ids, source)[0].detach()
     for cuts in ([1] * 20, [20], [3, 1, 9, 1, 6]):
-        found, state = written(decoder, source, ids, cuts)
+        found, state = decode_parts(decoder, source, ids, cuts)
         torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
         assert state.count == 20
 
 
 def test_rows_may_change_their_order_and_texts_leave() -> None:
-    encoder, decoder = made()
+    encoder, decoder = build_networks()
     source = read(encoder, decoder)
     ids = torch.randint(4, 30, (6, 9))
     whole = decoder(ids, source)[0].detach()
-    _, state = written(decoder, source, ids[:, :5], [5])
+    _, state = decode_parts(decoder, source, ids[:, :5], [5])
     rows = torch.tensor([3, 2, 5, 5])  # of the second text both, of the third one twice
     with torch.no_grad():
         found, _ = decoder(ids[rows, 5:], source.index_select(torch.tensor([1, 2])), state.index_select(rows))
@@ -161,7 +163,7 @@ def test_rows_may_change_their_order_and_texts_leave() -> None:
 
 
 def test_several_rows_of_a_text_share_one_copy_of_it() -> None:
-    encoder, decoder = made()
+    encoder, decoder = build_networks()
     source, ids = read(encoder, decoder), torch.randint(4, 30, (12, 7))
     repeated = read(encoder, decoder, [row for row in SOURCE for _ in range(4)])
     seen: dict[str, list[Tensor]] = {}
@@ -187,7 +189,7 @@ def test_several_rows_of_a_text_share_one_copy_of_it() -> None:
 
 @torch.no_grad()
 def test_what_is_recorded_of_a_step_is_a_row_of_the_whole() -> None:
-    encoder, decoder = made()
+    encoder, decoder = build_networks()
     source, ids = read(encoder, decoder), torch.tensor(TARGET)
     whole: dict[tuple[str, int], Tensor] = {}
     decoder(ids, source, record=lambda name, layer, value: whole.update({(name, layer): value}))
@@ -199,7 +201,7 @@ def test_what_is_recorded_of_a_step_is_a_row_of_the_whole() -> None:
 
 
 def test_a_later_word_changes_nothing_before_it_and_padding_nothing_at_all() -> None:
-    encoder, decoder = made()
+    encoder, decoder = build_networks()
     source, ids = read(encoder, decoder), torch.tensor(TARGET)
     other = ids.clone()
     other[:, 3] = 29
@@ -213,7 +215,7 @@ def test_a_later_word_changes_nothing_before_it_and_padding_nothing_at_all() -> 
 
 @pytest.mark.parametrize(("positions", "alike"), [("none", True), ("sinusoidal", False), ("learned", False)])
 def test_without_positions_words_may_stand_in_any_order(positions: Any, alike: bool) -> None:
-    encoder, decoder = made(replace(SMALL, position_encoding=positions))
+    encoder, decoder = build_networks(replace(SMALL, position_encoding=positions))
     order = torch.randperm(9)
     text = torch.arange(10, 19)
     there, moved = (encoder(TokenBatch.pad([ids.tolist()])) for ids in (text, text[order]))
@@ -223,7 +225,7 @@ def test_without_positions_words_may_stand_in_any_order(positions: Any, alike: b
     assert torch.allclose(*across, atol=1e-4) is alike
 
 
-def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
+def test_sinusoidal_positions_are_sines_in_even_and_cosines_in_odd_columns() -> None:
     table = sinusoidal_positions(50, 16, torch.device("cpu"))
     for t in (0, 1, 49):
         for i in range(8):
@@ -232,19 +234,19 @@ def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
             assert table[t, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_words_are_tied_as_told() -> None:
-    encoder, decoder = made(target=40, shared=True)
+def test_embeddings_are_tied_as_the_settings_say() -> None:
+    encoder, decoder = build_networks(target=40, shared=True)
     assert decoder.word_embeddings() is encoder.words.weight
     assert not any(weight is encoder.words.weight for weight in decoder.parameters())  # it is saved once
     assert "words.weight" not in decoder.state_dict()
     top = torch.randn(2, 32)
     torch.testing.assert_close(decoder.logits(top), top @ encoder.words.weight.T)
 
-    encoder, decoder = made(SMALL, target=40)  # of equal size by chance
+    encoder, decoder = build_networks(SMALL, target=40)  # of equal size by chance
     assert decoder.word_embeddings() is not encoder.words.weight
     torch.testing.assert_close(decoder.logits(top), top @ decoder.word_embeddings().T)
 
-    _, decoder = made(replace(SMALL, tie_embeddings=False), target=40, shared=True)
+    _, decoder = build_networks(replace(SMALL, tie_embeddings=False), target=40, shared=True)
     assert decoder.output is not None
     torch.testing.assert_close(decoder.logits(top), top @ decoder.output.weight.T)
 
@@ -275,7 +277,7 @@ def test_at_the_start_scaled_words_and_every_projection_keep_their_size() -> Non
 
 
 def test_rows_that_are_too_long_are_refused() -> None:
-    encoder, decoder = made()
+    encoder, decoder = build_networks()
     with pytest.raises(KeelError, match="33 tokens exceeds"):
         encoder(TokenBatch.pad([[5] * 33]))
     source = read(encoder, decoder)
@@ -304,7 +306,7 @@ def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], mes
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @torch.no_grad()
 def test_a_gpu_writes_the_same_and_is_never_waited_for() -> None:
-    encoder, decoder = made()
+    encoder, decoder = build_networks()
     rows, ids = TokenBatch.pad(SOURCE), torch.tensor(TARGET)
     expected = decoder(ids, decoder.project_source(encoder(rows), rows))[0]
     encoder, decoder, rows, ids = encoder.cuda(), decoder.cuda(), rows.to("cuda"), ids.cuda()

@@ -33,8 +33,8 @@ DRY: dict[str, Any] = dict.fromkeys(DROPOUTS, 0.0)
 def training(**settings: Any) -> UlmfitPretraining:
     torch.manual_seed(0)
     system = Ulmfit(**{**TINY, **settings})
-    marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    return system.build_objective(system.build_encoder(50), marks)
+    tokenizer = cast(Tokenizer, SimpleNamespace(sep_id=2))
+    return system.build_objective(system.build_encoder(50), tokenizer)
 
 
 def window(rows: int = 3, length: int = 10) -> Tensor:
@@ -130,8 +130,8 @@ def test_a_word_at_a_time_is_the_same() -> None:
     torch.testing.assert_close(total, objective(RnnBatch(ids=ids[:, None]))[0]["next"])
 
 
-def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Path) -> None:
-    """They count 245,569: a mark after each line, also after 147 empty ones that follow another, which nobody reads."""
+def test_wikitext_has_nearly_the_tokens_that_papers_count(data_dir: Path) -> None:
+    """They count 245,569: an end token after each line, also after 147 empty ones that follow another, not read."""
     corpus = Corpus(data_dir / "tasks" / "wikitext2" / "test.txt.xz", sentences="lines")
     words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
     data = Documents.of(Tokens.build(corpus, Tokenizer.from_whitespace_words(words)), least=1)
@@ -152,8 +152,8 @@ def test_words_that_are_the_softmax_too_are_in_the_topmost_level() -> None:
 def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     """As in fastai's awd_lstm_clas_split."""
     encoder = training().encoder
-    marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    task = TextClassification(encoder.system, encoder, marks, Labels(kind=SingleLabel(), names=("bad", "good")))
+    tokenizer = cast(Tokenizer, SimpleNamespace(sep_id=2))
+    task = TextClassification(encoder.system, encoder, tokenizer, Labels(kind=SingleLabel(), names=("bad", "good")))
     levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]
@@ -177,12 +177,12 @@ REVIEWS = [
 
 def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
     common: dict[str, Any] = {"device": "cpu", "threads": 1, "log_every": 1}
-    heard: list[Event] = []
+    events: list[Event] = []
     first = pretrain(
         "ulmfit",
         english_corpus,
         out=tmp_path / "first",
-        on_event=heard.append,
+        on_event=events.append,
         vocabulary=300,
         steps=120,
         batch=8,
@@ -191,7 +191,7 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
         **dict.fromkeys(DROPOUTS, 0.1),
         **common,
     )
-    losses = [event["losses"]["next"] for event in heard if event["event"] == "evaluation"]
+    losses = [event["losses"]["next"] for event in events if event["event"] == "evaluation"]
     assert losses[-1] < losses[0] - 0.5
     text = [" ".join(text for text, _ in REVIEWS)] * 3
     second = pretrain(
@@ -201,11 +201,11 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
     assert (recipe["schedule"], recipe["layer_decay"]) == ("slanted", 0.38)
     assert second.tokenizer.fingerprint() == first.tokenizer.fingerprint()
     third = finetune(
-        second, REVIEWS, dev=None, out=tmp_path / "third", epochs=30, batch=4, on_event=heard.append, **common
+        second, REVIEWS, dev=None, out=tmp_path / "third", epochs=30, batch=4, on_event=events.append, **common
     )
     recipe = third.card.recipe["train"]
     assert (recipe["schedule"], recipe["layer_decay"], recipe["unfreeze"]) == ("slanted", 0.38, "gradual")
-    assert [event["text"] for event in heard if "layer groups" in event.get("text", "")][
+    assert [event["text"] for event in events if "layer groups" in event.get("text", "")][
         -1
     ] == "step 16: 5 of 5 layer groups are trained"
     again = Model.load(tmp_path / "third")

@@ -1,4 +1,4 @@
-"""A task's rows also teach to foretell: the loss of pre-training beside the task's."""
+"""The auxiliary language model loss on a task's sequences."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -53,8 +53,8 @@ def by_hand(task: TextClassification, examples: Examples) -> list[torch.Tensor]:
         scores = []
         for choice in example.choices:
             ids = [task.tokenizer.encode(text).ids for text in (example.text, choice)]
-            framed = task.system.build_inputs(task.tokenizer, *ids)
-            rows = TokenBatch.pad([framed.ids], [framed.segments])
+            inputs = task.system.build_inputs(task.tokenizer, *ids)
+            rows = TokenBatch.pad([inputs.ids], [inputs.segments])
             scores.append(task.classifier(task.encoder.pool(task.encoder(rows), rows))[0, 0])
         found.append(torch.stack(scores))
     return found
@@ -69,9 +69,9 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., TextCl
         assert len(data) == 12
         assert len(data.example_indices) == sum(map(len, puzzles.choices))
         for answer, wanted in zip(chosen(task, puzzles), scores, strict=True):
-            chances = wanted.softmax(0)
-            assert answer.probabilities == pytest.approx(chances.tolist(), abs=1e-6)
-            assert answer.index == int(chances.argmax())
+            probabilities = wanted.softmax(0)
+            assert answer.probabilities == pytest.approx(probabilities.tolist(), abs=1e-6)
+            assert answer.index == int(probabilities.argmax())
         sampled: list[int] = []
         total = 0.0
         for step in range(0, 12, 4):

@@ -80,11 +80,11 @@ def test_numbers_are_learned(make_task: MakeTask, make_sentences: Sentences, tmp
 def test_a_head_on_a_frozen_encoder_learns_and_the_encoder_does_not_move(
     make_task: MakeTask, make_sentences: Sentences, reviews: Examples, tmp_path: Path
 ) -> None:
-    marks = read_examples(make_sentences(96, ["good", "bad", "odd"]), pair=False)
-    taught = make_task(marks)
-    learn(taught, marks, tmp_path / "first")
+    sentiments = read_examples(make_sentences(96, ["good", "bad", "odd"]), pair=False)
+    trained = make_task(sentiments)
+    learn(trained, sentiments, tmp_path / "first")
     task = make_task(reviews)
-    task = TextClassification(task.system, taught.encoder, task.tokenizer, reviews.labels, frozen=True)
+    task = TextClassification(task.system, trained.encoder, task.tokenizer, reviews.labels, frozen=True)
     before = {name: value.clone() for name, value in task.encoder.state_dict().items()}
     learn(task, reviews, tmp_path / "second")
     changed = {name for name, value in task.encoder.state_dict().items() if not torch.equal(value, before[name])}

@@ -39,15 +39,15 @@ WRITERS: list[System] = [
 ]
 
 
-def learned(system: Any, data: Any, device: str, out: Path, **settings: Any) -> tuple[Model, Model]:
+def finetune_both(system: Any, data: Any, device: str, out: Path, **settings: Any) -> tuple[Model, Model]:
     """What was made of a system on a device, saved and loaded again, there and on the CPU, in full precision; its
     losses were numbers, and fell."""
     losses: list[float] = []
 
-    def hear(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         losses.extend([event["loss"]] if event["event"] == "step" else [])
 
-    keel.finetune(system, data, dev=None, device=device, out=out, log_every=1, on_event=hear, **settings)
+    keel.finetune(system, data, dev=None, device=device, out=out, log_every=1, on_event=on_event, **settings)
     assert all(map(math.isfinite, losses))
     assert mean(losses[-5:]) < 0.7 * mean(losses[:5])
     there, here = (Model.load(out, device=place) for place in (device, "cpu"))
@@ -69,7 +69,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("task", TASKS)
 def test_what_a_gpt_learned(task: str, device: str, base: Path, tmp_path: Path) -> None:
     data, settings = TASKS[task]
-    there, here = learned(base, data * 4, device, tmp_path / "m", task=task, steps=40, batch=8, lr=3e-3, **settings)
+    there, here = finetune_both(
+        base, data * 4, device, tmp_path / "m", task=task, steps=40, batch=8, lr=3e-3, **settings
+    )
     right = [str(label) for *_, label in data]
     for model in (there, here):
         assert [str(found.get("label", found.get("choice"))) for found in keel.predict(model, data)] == right
@@ -87,7 +89,7 @@ def numbers(count: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("system", WRITERS, ids=["transformer", "seq2seq"])
 def test_what_a_seq2seq_model_learned(system: System, device: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 300, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
-    there, here = learned(system, numbers(200), device, tmp_path / "m", task="seq2seq", **settings)
+    there, here = finetune_both(system, numbers(200), device, tmp_path / "m", task="seq2seq", **settings)
     texts, right = ["two", "five one", "three four two"], ["Zwei", "Fünf Eins", "Drei Vier Zwei"]
     for model in (there, here):
         assert [found.text for found in keel.translate(texts, model=model, beams=1)] == right

@@ -113,12 +113,12 @@ def test_a_weight_that_is_one_number_is_taken_along(tmp_path: Path, monkeypatch:
     def counting(name: str) -> None:
         make = getattr(Gpt, name)
 
-        def made(*given: Any) -> torch.nn.Module:
+        def refuse(*given: Any) -> torch.nn.Module:
             found = make(*given)
             found.register_buffer("seen", torch.tensor(0.0))
             return found
 
-        monkeypatch.setattr(Gpt, name, made)
+        monkeypatch.setattr(Gpt, name, refuse)
 
     counting("build_encoder")
     counting("build_objective")

@@ -22,7 +22,7 @@ def pairs() -> Examples:
     return read_examples([(*pair, label) for pair, label in zip(PAIRS, (0.5, 1.5, 2.25, 3.0), strict=True)], pair=True)
 
 
-def turned(examples: Examples) -> Examples:
+def swap_pairs(examples: Examples) -> Examples:
     return read_examples([(each.second, each.text, each.label) for each in examples], pair=True)
 
 
@@ -42,8 +42,8 @@ def test_the_two_summaries_are_added_before_the_linear_layer(
         for (one, two), answer in zip(PAIRS, found, strict=True):
             total = torch.zeros(task.encoder.width)
             for texts in ((one, two), (two, one)):
-                framed = task.system.build_inputs(task.tokenizer, *(task.tokenizer.encode(text).ids for text in texts))
-                rows = TokenBatch.pad([framed.ids], [framed.segments])
+                inputs = task.system.build_inputs(task.tokenizer, *(task.tokenizer.encode(text).ids for text in texts))
+                rows = TokenBatch.pad([inputs.ids], [inputs.segments])
                 total += task.encoder.pool(task.encoder(rows), rows)[0]
             assert answer == pytest.approx(float(task.classifier(total)), abs=1e-5)
 
@@ -52,10 +52,10 @@ def test_turned_pairs_get_the_same_answer_which_one_order_does_not_give(
     make_task: Callable[..., TextClassification], pairs: Examples
 ):
     task = both(make_task, pairs)
-    assert list(task.predict(pairs)) == pytest.approx(list(task.predict(turned(pairs))), abs=1e-5)
+    assert list(task.predict(pairs)) == pytest.approx(list(task.predict(swap_pairs(pairs))), abs=1e-5)
     one = make_task(pairs, "pair").eval()
     torch.nn.init.normal_(one.classifier.weight)
-    assert list(one.predict(pairs)) != pytest.approx(list(one.predict(turned(pairs))), abs=1e-3)
+    assert list(one.predict(pairs)) != pytest.approx(list(one.predict(swap_pairs(pairs))), abs=1e-3)
 
 
 @pytest.mark.parametrize("positions", [16, 17])
@@ -69,7 +69,7 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Text
     assert f"1 of 2 examples are longer than {positions - 3} tokens: split into {windows} windows" in events[0]
     assert data.weights.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
     assert len(data) == windows + 1
-    assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
+    assert list(task.predict(examples)) == pytest.approx(list(task.predict(swap_pairs(examples))), abs=1e-5)
     batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(data)), range(len(data)))
     assert float(task.counts(batch)["loss"]) == pytest.approx(2)
     assert batch.inputs is not None

@@ -60,7 +60,7 @@ def task(tokenizer: Tokenizer) -> SequenceToSequence:
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
     """A model that has learned to translate numbers, with a vocabulary for each side, and its folder."""
     folder = tmp_path_factory.mktemp("rewrite") / "model"
     settings: dict[str, Any] = {"steps": 250, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
@@ -70,8 +70,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
     return model, folder
 
 
-def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
-    model, _ = learned
+def test_numbers_are_translated(translator: tuple[Model, Path]) -> None:
+    model, _ = translator
     assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
     assert keel.translate("two five one", model=model).text == "Zwei Fünf Eins"
     several = keel.translate(["three", " ", "one two"], model=model, beams=1)
@@ -86,8 +86,8 @@ def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
     assert answer.text == "Vier"
 
 
-def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: Path) -> None:
-    model, _ = learned
+def test_what_does_not_apply_is_refused(translator: tuple[Model, Path], tmp_path: Path) -> None:
+    model, _ = translator
     with pytest.raises(UsageError, match=r"tokens needs by_pattern: leave it out"):
         keel.translate("one", model=model, tokens=3)
     settings: dict[str, Any] = {"beams": 2, "length_penalty": 0.5, "best": 2, "trace": tmp_path / "t.json"}
@@ -99,16 +99,16 @@ def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: P
     assert not (tmp_path / "t.json").exists()
 
 
-def test_of_a_long_text_what_was_read_is_aligned(learned: tuple[Model, Path]) -> None:
-    model, _ = learned
+def test_of_a_long_text_what_was_read_is_aligned(translator: tuple[Model, Path]) -> None:
+    model, _ = translator
     found = aligned(" ".join(["one"] * 60), "Eins " * 60, model=model)
     assert 3 < len(found.source) <= 24
     assert 3 < len(found.target) <= 24
     np.testing.assert_allclose(found.weights.sum(1), 1, atol=1e-4)
 
 
-def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_path: Path) -> None:
-    model, folder = learned
+def test_the_folder_holds_both_vocabularies(translator: tuple[Model, Path], tmp_path: Path) -> None:
+    model, folder = translator
     copy = Model.load(folder)
     assert copy.task is not None
     assert copy.task.labels.tokenizer is not None
@@ -124,11 +124,11 @@ def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_pat
         Model.load(tmp_path / "again")
 
 
-def test_what_was_learned_must_be_there(learned: tuple[Model, Path], tmp_path: Path) -> None:
-    shutil.copytree(learned[1], tmp_path / "m")
+def test_what_was_learned_must_be_there(translator: tuple[Model, Path], tmp_path: Path) -> None:
+    shutil.copytree(translator[1], tmp_path / "m")
     extra = tmp_path / "m" / "keel.safetensors"
     extra.unlink()
-    kept = read_tensors(learned[1] / extra.name)
+    kept = read_tensors(translator[1] / extra.name)
     lost = next(name for name in kept if name.startswith("decoder."))
     write_tensors(extra, {name: tensor for name, tensor in kept.items() if name != lost})
     with pytest.raises(KeelError, match=rf"keel\.safetensors lacks {re.escape(lost)}, .* of its task: copy it again"):
@@ -138,31 +138,31 @@ def test_what_was_learned_must_be_there(learned: tuple[Model, Path], tmp_path: P
         Model.load(tmp_path / "m")
 
 
-def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
-    _, folder = learned
+def test_a_model_goes_on_learning_from_where_it_was(translator: tuple[Model, Path]) -> None:
+    _, folder = translator
     further = keel.finetune(folder, numbers(40, 3), task="seq2seq", dev=None, steps=1, lr=1e-6, device="cpu")
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
 
 
 def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
-    learned: tuple[Model, Path], tmp_path: Path
+    translator: tuple[Model, Path], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"task": "seq2seq", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
     others = {"dropout": 0.3, "attention_dropout": 0.1, "label_smoothing": 0.2, "r_drop": 5.0, "max_positions": 16}
-    keel.finetune(learned[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
+    keel.finetune(translator[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
     further = Model.load(tmp_path / "m")
     assert {name: getattr(further.system, name) for name in others} == others
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
     for name, value in {"width": 64, "decoder_layers": 2, "tie_embeddings": False}.items():
         with pytest.raises(UsageError, match=f"^{name} is fixed in a trained model: leave it out"):
-            keel.finetune(learned[0], numbers(8), **settings, **{name: value})
+            keel.finetune(translator[0], numbers(8), **settings, **{name: value})
     positions = keel.finetune(replace(SYSTEM, position_encoding="learned"), numbers(8), **settings)
     with pytest.raises(UsageError, match=r"^max_positions is fixed in a trained model"):
         keel.finetune(positions, numbers(8), **settings, max_positions=16)
 
 
-def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
-    model, _ = learned
+def test_scores_have_intervals_and_a_signature(translator: tuple[Model, Path]) -> None:
+    model, _ = translator
     unseen = [*numbers(30, 5), ("one one", "something else")]
     scores = keel.evaluate(model, unseen, beams=2)
     assert scores.main == "bleu"
@@ -241,9 +241,9 @@ def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: 
         for each in (one, other)
     ]
     ways = [F.kl_div(*pair, log_target=True, reduction="sum") for pair in ((one, other), (other, one))]
-    apart = torch.stack(ways).mean()
-    wanted = (torch.stack(right).sum() + 3.0 * apart) / 2
-    assert (apart.item() > 1) == (dropout > 0)
+    divergence = torch.stack(ways).mean()
+    wanted = (torch.stack(right).sum() + 3.0 * divergence) / 2
+    assert (divergence.item() > 1) == (dropout > 0)
     torch.testing.assert_close(found, wanted)
     for mine, theirs in zip(gradients, torch.autograd.grad(wanted, [*task.parameters()]), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
@@ -312,11 +312,11 @@ def test_an_interruption_gives_what_is_done(
 
     monkeypatch.setattr(endless.decoder, "logits", interrupted)
     model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
-    texts, asked = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
+    texts, trace_file = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
     if not trace:
         texts.insert(0, " ")
     with pytest.raises(SearchInterrupted) as stopped:
-        list(translations(texts, {}, model=model, trace=asked))
+        list(translations(texts, {}, model=model, trace=trace_file))
     *blank, first, second = stopped.value.found
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
     assert [*map(str, first)] == [*map(str, alone)]
@@ -473,12 +473,12 @@ def test_whoever_reads_on_in_between_may_learn(task: SequenceToSequence) -> None
 
 
 def test_without_what_scores_nothing_is_learned_in_vain(
-    learned: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
+    translator: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*given: Any, **settings: Any) -> None:
         raise AssertionError("it computes")
 
-    model, _ = learned
+    model, _ = translator
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     settings: dict[str, Any] = {"task": "seq2seq", "steps": 1, "device": "cpu"}
     assert keel.finetune(SYSTEM, numbers(20), dev=None, **settings).task
@@ -493,8 +493,8 @@ def test_without_what_scores_nothing_is_learned_in_vain(
 
 def test_an_unknown_symbol_is_reported(tokenizer: Tokenizer) -> None:
     messages: list[str] = []
-    letters = Tokenizer.train(Corpus.of(["one two Eins Zwei"]), kind="characters", size=40)
-    task = SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(letters)), letters, Labels(kind=TextTarget()))
+    characters = Tokenizer.train(Corpus.of(["one two Eins Zwei"]), kind="characters", size=40)
+    task = SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(characters)), characters, Labels(kind=TextTarget()))
     task.predict(read_aligned(["one 龙"]), on_event=lambda event: messages.append(event["text"]))
     assert "such as '龙', are not in the vocabulary and become [UNK]" in messages[0]
 

@@ -1,4 +1,4 @@
-"""Every word gets its tag, whatever the encoder, however its pieces fall and however long the sentence is."""
+"""Every word gets its tag, whatever the encoder, however it is split into subwords and however long the sentence is."""
 
 import json
 import os
@@ -33,7 +33,7 @@ from keel.training.loop import fit
 from keel.training.plan import Train
 
 TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
-PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
+CITIES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
 OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
 
 
@@ -49,7 +49,7 @@ def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
             more, kinds = rng.choice(
                 [
                     ([rng.choice(OTHERS)], ["O"]),
-                    ([rng.choice(PLACES)], ["B-LOC"]),
+                    ([rng.choice(CITIES)], ["B-LOC"]),
                     ([rng.choice(PEOPLE), rng.choice(OTHERS)], ["B-PER", "I-PER"]),
                 ]
             )
@@ -60,8 +60,8 @@ def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
 
 @pytest.fixture(scope="session")
 def subwords() -> Tokenizer:
-    """Some words are whole, others fall into pieces."""
-    text = " ".join([*PLACES, *PEOPLE, "goes to meets and in the evening"])
+    """Some words are whole, others are split into subwords."""
+    text = " ".join([*CITIES, *PEOPLE, "goes to meets and in the evening"])
     return Tokenizer.train(Corpus.of([*[text] * 8, "q u e s t i o n a b l y"]), kind="wordpiece", size=100)
 
 
@@ -96,15 +96,15 @@ def test_the_first_subword_represents_a_word(make: Callable[..., TokenClassifica
     ids = [subwords.encode_words([word])[0] for word in examples[0].words]
     assert len(ids[1]) > 3
     rows = data.padded_batch(np.array([1, 0]))
-    asked, numbers = data.select_tokens(np.array([1, 0]), rows)
-    assert asked is not None
+    selection, numbers = data.select_tokens(np.array([1, 0]), rows)
+    assert selection is not None
     assert rows.ids[1, : rows.lengths[1]].tolist() == [subwords.cls_id, *ids[0], *ids[1], *ids[2], subwords.sep_id]
     firsts = np.cumsum([1, *map(len, ids)])[:3]
-    assert asked.positions[1].tolist() == (firsts + rows.ids.shape[1]).tolist()
-    assert asked.counts.tolist() == [1, 3]
+    assert selection.positions[1].tolist() == (firsts + rows.ids.shape[1]).tolist()
+    assert selection.counts.tolist() == [1, 3]
     assert numbers.tolist() == [[3, -1, -1], [0, 1, 2]]
     top = task.encoder(rows).top
-    torch.testing.assert_close(task.select_features(rows, asked)[1], top[1, torch.from_numpy(firsts)])
+    torch.testing.assert_close(task.select_features(rows, selection)[1], top[1, torch.from_numpy(firsts)])
 
 
 def test_packed_rows_say_the_same(make: Callable[..., TokenClassification], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,11 +116,11 @@ def test_packed_rows_say_the_same(make: Callable[..., TokenClassification], monk
     index = np.array([3, 0, 4])
     losses = []
     for rows in (data.padded_batch(index), data.packed_batch(index)):
-        asked, numbers = data.select_tokens(index, rows)
-        assert asked is not None
+        selection, numbers = data.select_tokens(index, rows)
+        assert selection is not None
         assert data.targets is not None
-        response = task.predict_logits(task.select_features(rows, asked), asked)
-        losses.append(task.example_losses(response, data.targets[numbers], asked))
+        response = task.predict_logits(task.select_features(rows, selection), selection)
+        losses.append(task.example_losses(response, data.targets[numbers], selection))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
 
 
@@ -134,7 +134,7 @@ def test_windows_ask_about_every_word_once_and_fit(room: int) -> None:
         for span, mine in spans:
             assert sum(sizes[number] for number in span) <= room
             assert {*mine} <= {*span}
-    for span, mine in word_windows([1] * 5000, room)[1:-1]:  # what is asked about has neighbours on both sides
+    for span, mine in word_windows([1] * 5000, room)[1:-1]:  # tagged words have neighbours on both sides
         assert span.start <= mine.start - room // 9
         assert mine.stop <= span.stop - room // 9
 
@@ -175,7 +175,7 @@ def test_a_word_tokenizer_looks_up_whole_words() -> None:
     (beyond,) = tokenizer.encode_words(["Anglo-French"], oov_ids=True)[0]
     assert beyond >= len(tokenizer)
     assert tokenizer.token_of(beyond) == "anglo-french"
-    assert tokenizer.encode_words(["the", "\ud800x"], oov_ids=True)[0] == [tokenizer.id_of("the")]  # half a letter
+    assert tokenizer.encode_words(["the", "\ud800x"], oov_ids=True)[0] == [tokenizer.id_of("the")]  # half a character
 
 
 def test_the_whole_path(tmp_path: Path, subwords: Tokenizer) -> None:
@@ -319,7 +319,7 @@ def test_a_text_is_cut_into_words(tmp_path: Path) -> None:
     assert answer.segmented_words[:3] == ["他", "在", "北京"]
     assert "".join(answer.segmented_words) == "他在北京,我在"
     assert repr(answer) == f"TaggedText('他在北京, 我在', {answer.segmented_words})"
-    assert model.predict("在北 京").segmented_words == ["在", "北", "京"]  # a blank ends a word
+    assert model.predict("在北 京").segmented_words == ["在", "北", "京"]  # whitespace ends a word
     given = model.predict(("在", "北", "京", "10"))
     assert (given.segmented_words[:2], given.to_dict()["text"]) == (["在", "北京"], "在北京10")
     assert model.predict("").to_dict()["segmented"] == []

@@ -1,4 +1,4 @@
-"""The family tree of the systems, drawn from `LINEAGE`: `python -m keel.systems.family_tree` prints it."""
+"""The family tree of the systems, made of `LINEAGE`: `python -m keel.systems.family_tree` prints it."""
 
 import sys
 

@@ -80,7 +80,7 @@ class NgramEncoder(Encoder):
     def __init__(self, vocab_size: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, 0
-        self.chances = nn.Parameter(torch.empty(0), requires_grad=False)  # [nodes] log p of the last word
+        self._set_log_probs(torch.empty(0))
         self.words = nn.Buffer(torch.empty(0, dtype=torch.int32))  # [nodes] the last word
         self.starts = nn.Buffer(torch.empty(0, dtype=torch.int32))  # [nodes below the highest order + 1]
         self.backoffs = nn.Buffer(torch.empty(0))  # [nodes below the highest order] log back-off weight
@@ -89,9 +89,13 @@ class NgramEncoder(Encoder):
         """Allocate `nodes` nodes, of which `inner` are below the highest order."""
         if nodes >= 2**31:
             raise KeelError(f"{nodes:,} n-grams are too many for one model: lower --system.order or use less text")
-        self.chances = nn.Parameter(torch.zeros(nodes), requires_grad=False)
+        self._set_log_probs(torch.zeros(nodes))
         self.words, self.starts = torch.zeros(nodes, dtype=torch.int32), torch.zeros(inner + 1, dtype=torch.int32)
         self.backoffs = torch.zeros(inner)
+
+    def _set_log_probs(self, values: Tensor) -> None:
+        """[nodes] log p of the last word, with its name in saved models."""
+        self.register_parameter("chances", nn.Parameter(values, requires_grad=False))
 
     @property
     def sizes(self) -> list[int]:
@@ -102,7 +106,8 @@ class NgramEncoder(Encoder):
         return np.diff([*bounds, *[len(self.words)][: inner > 0]]).tolist()
 
     def trie(self) -> "NgramTrie":
-        return NgramTrie(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
+        log_probs = self.get_parameter("chances").detach()
+        return NgramTrie(*(each.numpy() for each in (self.words, self.starts, log_probs, self.backoffs)))
 
     def embed(self, batch: TokenBatch) -> Tensor:
         raise KeelError("ngram has no word vectors: use nnlm, word2vec or another system")

@@ -234,7 +234,7 @@ class PositionEmbedding(nn.Module):
 
 
 def initialize(module: nn.Module) -> None:
-    """Xavier uniform for matrices, zero biases; embeddings N(0, 1 / width), as they are scaled up by sqrt(width)."""
+    """Xavier uniform for matrices, zero biases; embeddings N(0, 1 / width), to be scaled up by sqrt(width)."""
     if isinstance(module, nn.Linear):
         for part in module.weight.chunk(getattr(module, "parts", 1)):
             nn.init.xavier_uniform_(part)
@@ -251,14 +251,14 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.vocab_size, self.width = vocab_size, system.width
         self.words = nn.Embedding(vocab_size, system.width)
-        self.places = PositionEmbedding(system)
+        self.add_module("places", PositionEmbedding(system))  # its name in saved models
         self.stack = EncoderStack.build(system, pre_norm=system.pre_norm)
         # The residual stream of pre-norm blocks passes no norm but this one.
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        return self.places(self.words(batch.ids))
+        return self.get_submodule("places")(self.words(batch.ids))
 
     def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         top, layers = self.stack(vectors, padding_mask(batch), options)
@@ -276,8 +276,9 @@ class TransformerDecoder(Decoder):
 
     def __init__(self, system: Transformer, encoder: Encoder, vocab_size: int, *, shared: bool):
         super().__init__(encoder, vocab_size, system.width, shared=shared)
+        self.max_positions = system.max_positions
         self.output = None if system.tie_embeddings else nn.Linear(system.width, vocab_size, bias=False)
-        self.places = PositionEmbedding(system)
+        self.add_module("places", PositionEmbedding(system))  # its name in saved models
         self.stack = DecoderStack.build(system, system.decoder_layers, pre_norm=system.pre_norm, cross_attention=True)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
@@ -298,8 +299,8 @@ class TransformerDecoder(Decoder):
         assert isinstance(source, EncoderMemory)
         assert state is None or not torch.is_grad_enabled(), "a KV cache is for inference"
         begin, time = 0 if state is None else state.count, ids.shape[1]
-        x = self.places(F.embedding(ids, self.word_embeddings()), begin)
-        state = state and state.with_room(time, self.places.max_positions, state.memory.dtype)
+        x = self.get_submodule("places")(F.embedding(ids, self.word_embeddings()), begin)
+        state = state and state.with_room(time, self.max_positions, state.memory.dtype)
         x, _ = self.stack(x, Options(state=state, record=record), source)
         return self.norm(x), state and state.advanced(time)
 

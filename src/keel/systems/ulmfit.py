@@ -169,8 +169,8 @@ class AwdLstm(nn.Module):
         after: list[tuple[Tensor, Tensor]] = []
         with torch.autocast(vectors.device.type, enabled=False):  # as in RecurrentLayers
             x = vectors.to(state.hidden.dtype)
-            befores = zip(state.hidden.split(self.widths, 1), state.cells.split(self.widths, 1), strict=True)
-            for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
+            states = zip(state.hidden.split(self.widths, 1), state.cells.split(self.widths, 1), strict=True)
+            for number, (layer, before) in enumerate(zip(self.layers, states, strict=True)):
                 x, *last = layer(variational_dropout(x, self.dropout, self.training) if number else x, *before)
                 outputs.append(x)
                 after.append((last[0], last[1]))
