@@ -60,6 +60,11 @@ class TokenBatch(Tensors):
             segments=None if segments is None else padded(segments),
         )
 
+    @classmethod
+    def unpadded(cls, ids: Tensor) -> Self:
+        """A batch of sequences [batch, time] of equal length."""
+        return cls(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))
+
     def with_subword_units(self, units: SubwordUnits) -> Self:
         """This batch, whose ids index into `units`, with only those units that it uses."""
         used, ids = self.ids.unique(return_inverse=True)

@@ -104,7 +104,8 @@ class Encoder(nn.Module):
         return self.pool_projection(self.pool_features(output, batch))
 
     def blocks(self) -> list[nn.Module]:
-        return []
+        """The blocks, from the input upwards: by default those of its `stack`."""
+        return list(getattr(self, "stack", []))
 
     @property
     def layer_numbers(self) -> list[int]:
@@ -202,4 +203,4 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def blocks(self) -> list[nn.Module]:
-        return []
+        return list(getattr(self, "stack", []))

@@ -25,7 +25,7 @@ from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options
 from keel.nn.multihead_attention import FastDropout, packed_spans, padding_mask, use_kernels
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
 from keel.systems.system import System
-from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width
+from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width, learned_positions
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Phase, State, Tensors
 from keel.training.plan import Train
@@ -152,15 +152,9 @@ class BertEncoder(Encoder):
         return self.stack.fusible and triton_usable(self.words.weight)
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        # [time, width], or packed [1, tokens, width]
-        positions = (
-            self.positions.weight[: batch.ids.shape[1]]
-            if batch.position_ids is None
-            else self.positions(batch.position_ids)
-        )
         # Without segments all is A: adding one vector is cheaper than looking it up at every position.
         segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)
-        vectors = self.words(batch.ids) + segments + positions
+        vectors = self.words(batch.ids) + segments + learned_positions(self.positions, batch)
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
         dropout = NO_DROPOUT
@@ -193,9 +187,6 @@ class BertEncoder(Encoder):
 
     def pooler_parameters(self) -> list[nn.Parameter]:
         return list(self.pooler.parameters())
-
-    def blocks(self) -> list[nn.Module]:
-        return list(self.stack)
 
 
 def initialize(module: nn.Module) -> None:

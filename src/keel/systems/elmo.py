@@ -161,9 +161,6 @@ class ElmoEncoder(Encoder):
         nn.init.normal_(self.project.weight, std=size**-0.5)
         nn.init.zeros_(self.project.bias)
 
-    def blocks(self) -> list[nn.Module]:
-        return list(self.stack)
-
     def encode_words(self, words: DistinctWords) -> Tensor:
         """[words, width]: context-independent word vectors from characters.
 

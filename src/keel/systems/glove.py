@@ -5,7 +5,6 @@ the log co-occurrence count of their words by weighted least squares; a word's v
 context vectors.
 """
 
-import errno
 import hashlib
 import math
 import os
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from keel.config import Count, Ge, Gt, Lt, cache_folder
 from keel.data.documents import Documents
+from keel.data.token_store import disk_errors
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem, sum_over_threads
@@ -198,7 +198,7 @@ def _count_cooccurrences(data: Documents, special_ids: list[int], vocab_size: in
     if new:
         counts = count_words(*text, vocab_size)
         counts[special_ids] = 0
-        try:
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=folder) as temporary:
                 count_cooccurrences(
@@ -206,13 +206,5 @@ def _count_cooccurrences(data: Documents, special_ids: list[int], vocab_size: in
                     memory=system.memory, threads=torch.get_num_threads(),
                 )  # fmt: skip
                 os.rename(Path(temporary) / "cells", path)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise KeelError(
-                    f"{folder}: no space left on device; free some and rerun the command to resume"
-                ) from None
-            raise KeelError(
-                f"{folder} cannot be written ({error.strerror}): set KEEL_CACHE to another folder"
-            ) from None
     cells = np.asarray(np.memmap(path, CELL, "r")) if path.stat().st_size else np.empty(0, CELL)
     return _CooccurrenceFile(cells, path, new)

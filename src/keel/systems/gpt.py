@@ -28,7 +28,7 @@ from keel.nn.multihead_attention import FastDropout, packed_spans, product_dtype
 from keel.nn.transformer_blocks import Activation
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.system import System
-from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width
+from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width, learned_positions
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import is_sharded
 from keel.training.objective import State, Tensors
@@ -179,22 +179,14 @@ class GptEncoder(Encoder):
         return self.system.max_positions + int(self.system.sink)
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        # [time, width], or packed [1, tokens, width]
-        positions = (
-            self.positions.weight[: batch.ids.shape[1]]
-            if batch.position_ids is None
-            else self.positions(batch.position_ids)
-        )
-        return self.dropout(self.words(batch.ids) + positions)
+        return self.dropout(self.words(batch.ids) + learned_positions(self.positions, batch))
 
     def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
         packed, state, all_layers = batch.sequence_starts is not None, options.state, options.all_layers
         added = int(self.sink is not None and not packed and (state is None or state.count == 0))
-        x = (
-            vectors
-            if self.sink is None or not added
-            else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
-        )
+        x = vectors
+        if self.sink is not None and added:
+            x = torch.cat([self.sink.to(x.dtype).expand(len(x), 1, -1), x], 1)
         if packed or (options.record is None and state is None and use_kernels(vectors) and self._fusible):
             assert self._fusible
             top, layers = self._run_fused(x, batch, added, all_layers)
@@ -219,9 +211,6 @@ class GptEncoder(Encoder):
         if batch.sequence_starts is not None:
             return output.top[0, batch.sequence_starts + batch.lengths - 1]
         return output.top[torch.arange(len(output.top), device=batch.ids.device), batch.lengths - 1]
-
-    def blocks(self) -> list[nn.Module]:
-        return list(self.stack)
 
     def input_parameters(self) -> list[nn.Parameter]:
         return [*self.words.parameters(), *self.positions.parameters(), *([] if self.sink is None else [self.sink])]
@@ -294,7 +283,7 @@ class GptPretraining(EncoderObjective):
         """[positions, vocabulary] logits after these positions of the flattened `ids` [batch, time], in one pass."""
         table = self.encoder.words.weight
         ids = ids.to(table.device)
-        top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        top = self.encoder(TokenBatch.unpadded(ids)).top
         return F.linear(top.flatten(0, 1)[positions.to(table.device)], table)
 
     def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -309,7 +298,7 @@ class GptPretraining(EncoderObjective):
         time = ids.shape[1]
         self._check_context(before + time)
         positions = torch.arange(before, before + time, device=ids.device)[None]
-        batch = TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), time), position_ids=positions)
+        batch = replace(TokenBatch.unpadded(ids), position_ids=positions)
         output = self.encoder(batch, state=state, record=record)
         assert isinstance(output.state, KVCache)
         return output.top, output.state
@@ -342,7 +331,7 @@ class GptPretraining(EncoderObjective):
 
     def forward(self, batch: GptBatch, state: State | None = None) -> tuple[dict[str, Tensor], None]:
         ids, targets = batch.ids[:, :-1], batch.ids[:, 1:]
-        top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        top = self.encoder(TokenBatch.unpadded(ids)).top
         return {"next": self.nll(top, targets, self._weights(batch))}, None
 
     def _weights(self, batch: GptBatch) -> Tensor | None:

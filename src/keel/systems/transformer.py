@@ -208,6 +208,11 @@ def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tenso
         return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
+def learned_positions(table: nn.Embedding, batch: TokenBatch) -> Tensor:
+    """[time, width] position embeddings, or [1, tokens, width] of a packed batch."""
+    return table.weight[: batch.ids.shape[1]] if batch.position_ids is None else table(batch.position_ids)
+
+
 class PositionEmbedding(nn.Module):
     """Input embeddings: x sqrt(width) + the position encoding, then dropout."""
 
@@ -267,9 +272,6 @@ class TransformerEncoder(Encoder):
             layers[-1] = top
         return EncoderOutput(top=top, layers=layers)
 
-    def blocks(self) -> list[nn.Module]:
-        return list(self.stack)
-
 
 class TransformerDecoder(Decoder):
     """Word and position embeddings, a `DecoderStack` with cross-attention, and a softmax, tied or not."""
@@ -306,6 +308,3 @@ class TransformerDecoder(Decoder):
 
     def logits(self, vectors: Tensor) -> Tensor:
         return F.linear(vectors, self.word_embeddings() if self.output is None else self.output.weight)
-
-    def blocks(self) -> list[nn.Module]:
-        return list(self.stack)

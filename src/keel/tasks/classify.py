@@ -43,10 +43,7 @@ class TextClassification(Task):
                 raise UsageError(f"{system.name} has no vector per word, only one per text: leave out --pool")
             for parameter in encoder.pooler_parameters():  # unused
                 parameter.requires_grad_(False)
-        self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(self.width * (3 if self.pool == "concat" else 1), labels.outputs)
-        nn.init.normal_(self.classifier.weight, std=0.02)
-        nn.init.zeros_(self.classifier.bias)
+        self.add_classifier(self.width * (3 if self.pool == "concat" else 1))
 
     @classmethod
     def label_schema(cls, examples: Examples) -> Labels:

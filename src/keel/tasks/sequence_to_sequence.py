@@ -6,7 +6,7 @@ An encoder reads the source; a decoder predicts each target token from the previ
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -31,13 +31,12 @@ from keel.generation.thread_pool import run_in_threads
 from keel.kernels.cross_entropy import smoothed_cross_entropy
 from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
-from keel.nn.encoder import Encoder
+from keel.nn.encoder import Decoder, DecodingState, Encoder, Recorder
 from keel.nn.inference_loop import batched_inference, eval_mode, length_batches
 from keel.systems.system import EncoderDecoderSystem, System, supports
-from keel.tasks.seq2seq_generator import SequenceToSequenceGenerator
 from keel.tasks.task import Task
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import State
+from keel.training.objective import State, Tensors
 from keel.training.step import autocast
 
 PADDING_MULTIPLE = 8
@@ -62,6 +61,22 @@ class SequenceToSequenceBatch(TaskBatch):
         """[batch, time]: False for padding of the targets."""
         positions = torch.arange(self.decoder_ids.shape[1], device=self.decoder_ids.device)
         return positions < self.target_lengths[:, None]
+
+
+class SequenceToSequenceGenerator:
+    """Next-token model of the targets of some encoded sources."""
+
+    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_context: int):
+        self.decoder, self.source, self.bos_id, self.eos_id = decoder, source, bos_id, eos_id
+        self.max_context = max_context
+
+    def new_state(self, batch_size: int) -> DecodingState:
+        return DecodingState(source=self.source, own=self.decoder.new_state(self.source, batch_size))
+
+    def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
+        assert isinstance(state, DecodingState)
+        vectors, own = self.decoder(ids.to(self.source.device), state.source, state.own, record=record)
+        return self.decoder.logits(vectors[:, -1]), replace(state, own=own)
 
 
 class SequenceToSequence(Task):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
@@ -49,10 +49,7 @@ class TokenClassification(Task):
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
-        self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(self.width, labels.outputs)
-        nn.init.normal_(self.classifier.weight, std=0.02)
-        nn.init.zeros_(self.classifier.bias)
+        self.add_classifier(self.width)
         self.crf = Crf(labels.outputs) if self.head.crf else None
         self.scheme: Scheme = detect_scheme([name] for name in labels.names)
 

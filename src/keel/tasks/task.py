@@ -81,6 +81,13 @@ class Task(EncoderObjective):
             for parameter in self.head_parameters():
                 parameter.requires_grad_(True)
 
+    def add_classifier(self, inputs: int) -> None:
+        """The last layer: dropout, and a linear layer from vectors of this width to the labels."""
+        self.dropout = nn.Dropout(getattr(self.system, "dropout", 0.1))
+        self.classifier = nn.Linear(inputs, self.labels.outputs)
+        nn.init.normal_(self.classifier.weight, std=0.02)
+        nn.init.zeros_(self.classifier.bias)
+
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         """Examples of a file, a list or a DataFrame in the format of this task."""
