@@ -61,9 +61,7 @@ class FastText(Word2vec):
     subsample: float = 1e-4
 
     name = "fasttext"
-    pretraining_defaults = Train(
-        optimizer="own", epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu"
-    )
+    pretraining_defaults = replace(Word2vec.pretraining_defaults, batch=16, lr=0.05)
     dropout = 0.0
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ context vectors.
 import hashlib
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
@@ -23,9 +23,9 @@ from keel.data.token_store import disk_errors
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem, sum_over_threads
+from keel.systems.system import OWN_UPDATES
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
-from keel.training.plan import Train
 
 CHUNK_CELLS = 4096
 """Cells of the co-occurrence matrix per training example."""
@@ -45,17 +45,7 @@ class Glove(StaticSystem):
     """Memory for counting co-occurrences, in GiB; the rest is on disk."""
 
     name = "glove"
-    pretraining_defaults = Train(
-        optimizer="own",
-        epochs=25,
-        batch=64,
-        lr=0.05,
-        schedule="constant",
-        warmup=0,
-        evaluate_every=0,
-        log_every=50,
-        device="cpu",
-    )
+    pretraining_defaults = replace(OWN_UPDATES, epochs=25, batch=64, lr=0.05, schedule="constant", log_every=50)
     tunable = ("window", "x_max", "alpha", "memory")
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "GloveTraining":

@@ -21,7 +21,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
 from keel.systems.static_vectors import LastWords, WordSystem, check_distinct_words
-from keel.systems.system import COUNTING, CountBased, CountingObjective
+from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
 
@@ -48,7 +48,7 @@ class Ngram(WordSystem, CountBased):
 
     name = "ngram"
     default_vocab_size = 1_000_000
-    pretraining_defaults = replace(COUNTING, batch=SHARES, evaluate_every=1, checkpoint_every=0)
+    pretraining_defaults = replace(OWN_UPDATES, batch=SHARES, evaluate_every=1, checkpoint_every=0)
 
     def from_scratch(self) -> NoReturn:
         raise UsageError(NO_VECTORS)

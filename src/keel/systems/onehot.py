@@ -18,7 +18,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.static_vectors import WordSystem
-from keel.systems.system import COUNTING, CountBased, CountingObjective
+from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
@@ -37,7 +37,7 @@ class Onehot(WordSystem, CountBased):
     frequency, with unit length."""
 
     name = "onehot"
-    pretraining_defaults = replace(COUNTING, batch=20_000)
+    pretraining_defaults = replace(OWN_UPDATES, batch=20_000)
     tunable = ("weighting",)
     dropout = 0.0
     """Dropout of a task head: none, since a word of a short text is too much to lose."""

@@ -139,8 +139,8 @@ class System(Validated):
         return replace(batch, ids=ids, subword_units=self.subword_units(used.tolist(), tokenizer))
 
 
-COUNTING = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
-"""Schedule of a count-based system: one pass over the corpus on the CPU."""
+OWN_UPDATES = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
+"""Training settings of a system with its own updates, on the CPU; a count-based one makes one pass."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ New then: a general language model is fine-tuned on the task's text and then on 
 does not forget; and dropout on all weights and vectors lets a large LSTM learn from little text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -84,16 +84,7 @@ class Ulmfit(RecurrentLMSystem):
         """The third stage: the same with gradual unfreezing."""
         if frozen:
             return Train(epochs=20, batch=32, lr=3e-3)
-        return Train(
-            epochs=10,
-            batch=64,
-            lr=1e-2,
-            schedule="slanted",
-            layer_decay=0.38,
-            unfreeze="gradual",
-            beta1=0.7,
-            beta2=0.99,
-        )
+        return replace(self.continued_pretraining_defaults, epochs=10, lr=1e-2, unfreeze="gradual", clip=Train.clip)
 
     def build_encoder(self, vocab_size: int) -> "UlmfitEncoder":
         return UlmfitEncoder(self, vocab_size)

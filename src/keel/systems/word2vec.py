@@ -7,7 +7,7 @@ words; CBOW: the mean of the context predicts the center. Negative sampling or a
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
@@ -27,9 +27,9 @@ from keel.systems.static_vectors import (
     check_distinct_words,
     sum_over_threads,
 )
+from keel.systems.system import OWN_UPDATES
 from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import CustomUpdate, State, Tensors
-from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,7 @@ class Word2vec(StaticSystem):
     """Tokens per training example."""
 
     name = "word2vec"
-    pretraining_defaults = Train(
-        optimizer="own", epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
-    )
+    pretraining_defaults = replace(OWN_UPDATES, epochs=5, batch=32, lr=0.025, log_every=100)
     tunable = ("window", "negatives", "sampling_power", "subsample", "chunk_length", "architecture")
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "Word2vecTraining":

@@ -19,7 +19,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.static_vectors import DatasetCache, WordSystem
-from keel.systems.system import COUNTING, CountBased, CountingObjective
+from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
 
@@ -38,7 +38,7 @@ class Wordclass(WordSystem, CountBased):
 
     name = "wordclass"
     default_vocab_size = 50_000
-    pretraining_defaults = replace(COUNTING, batch=500, checkpoint_every=0)
+    pretraining_defaults = replace(OWN_UPDATES, batch=500, checkpoint_every=0)
 
     @property
     def continued_pretraining_defaults(self) -> NoReturn:

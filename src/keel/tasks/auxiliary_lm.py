@@ -50,7 +50,7 @@ class AuxiliaryLM(Objective):
         assert inputs is not None
         assert isinstance(objective, NextTokenLoss)
         output = self.task.encoder(inputs)
-        task = self.task.loss(batch, self.task.features_from_output(output, inputs, batch.selection))
+        task = self.task.loss(batch, self.task.head_features(output, inputs, batch.selection))
         language = objective.nll(output.top[:, :-1], inputs.ids[:, 1:], has_next_token(inputs))
         return {"loss": task, "language": self.weight * language}, state
 

@@ -60,9 +60,7 @@ class TextClassification(Task):
             return self.network.max_pooled(self.mixed_layers(inputs), inputs.lengths)
         return self.encoder.pooled_features(inputs) if self.pool == "default" else super().select_features(inputs)
 
-    def features_from_output(
-        self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None = None
-    ) -> Tensor:
+    def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         if self.pool == "default":
             return self.encoder.pool_features(output, inputs)
         return pool_tokens(output.top, inputs, self.pool)

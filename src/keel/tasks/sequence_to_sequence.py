@@ -4,7 +4,7 @@ An encoder reads the source; a decoder predicts each target token from the previ
 (teacher forcing), one by one in generation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
@@ -34,7 +34,7 @@ from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
 from keel.nn.encoder import Decoder, DecodingState, Encoder, Recorder
 from keel.nn.inference_loop import batched_inference, eval_mode, length_batches
 from keel.systems.system import EncoderDecoderSystem, System, supports
-from keel.tasks.task import Task
+from keel.tasks.task import Task, TrainTokenizer
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
 from keel.training.step import autocast
@@ -127,13 +127,7 @@ class SequenceToSequence(Task):
 
     @classmethod
     def train_tokenizers(
-        cls,
-        system: System,
-        examples: Examples,
-        train: Callable[[list[str], str], Tokenizer],
-        *,
-        separate: bool,
-        on_event: OnEvent = ignore,
+        cls, system: System, examples: Examples, train: TrainTokenizer, *, separate: bool, on_event: OnEvent = ignore
     ) -> tuple[Tokenizer, Tokenizer | None]:
         # Byte-level BPE can produce any text, case included. In Chinese, though, its tokens are whole clauses, too rare
         # to be learned.

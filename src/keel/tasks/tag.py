@@ -159,9 +159,7 @@ class TokenClassification(Task):
         what = f"the tag {tag!r} of this sentence did not occur in training (tags: {known})"
         return f"{example.location}: {what}: correct it, or train with it"
 
-    def features_from_output(
-        self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None = None
-    ) -> Tensor:
+    def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         assert selection is not None
         return selection.gather(output.top)
 

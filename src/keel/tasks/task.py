@@ -32,6 +32,9 @@ from keel.training.counter_rng import CounterRng
 from keel.training.objective import State
 from keel.training.plan import Precision, Train
 
+TrainTokenizer = Callable[[list[str], str], Tokenizer]
+"""Trains a tokenizer on texts; the second argument is its kind."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoDecodingOptions:
@@ -105,15 +108,9 @@ class Task(EncoderObjective):
 
     @classmethod
     def train_tokenizers(
-        cls,
-        system: System,
-        examples: Examples,
-        train: Callable[[list[str], str], Tokenizer],
-        *,
-        separate: bool,
-        on_event: OnEvent = ignore,
+        cls, system: System, examples: Examples, train: TrainTokenizer, *, separate: bool, on_event: OnEvent = ignore
     ) -> tuple[Tokenizer, Tokenizer | None]:
-        """Tokenizer of a new model and, if it is another, that of its targets; `train(texts, kind)` makes one."""
+        """Tokenizer of a new model and, if it is another, that of its targets."""
         if separate:
             raise UsageError(f"--text.separate (two vocabularies) is for --task seq2seq, not for {cls.name}")
         choices = [choice for each in examples.choices for choice in each]
@@ -167,7 +164,7 @@ class Task(EncoderObjective):
 
     def select_features(self, inputs: TokenBatch, selection: TokenSelection | None = None) -> Tensor:
         """[batch, ..., width]: features of the encoder that the head reads; cached for a frozen encoder."""
-        return self.features_from_output(self.encoder(inputs), inputs, selection)
+        return self.head_features(self.encoder(inputs), inputs, selection)
 
     def mixed_layers(self, inputs: TokenBatch) -> Tensor:
         """[batch, time, width]: the top layer or, with --mix, the scalar mix of all layers."""
@@ -175,9 +172,7 @@ class Task(EncoderObjective):
             return self.encoder(inputs).top
         return self.mix(torch.stack(self.encoder(inputs, all_layers=True).layers, -2))
 
-    def features_from_output(
-        self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None = None
-    ) -> Tensor:
+    def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         """[batch, ..., width]: features from the top of an encoder's output."""
         raise NotImplementedError
 
@@ -323,7 +318,7 @@ class Task(EncoderObjective):
         if not self._mixes_features(selection):
             return self.select_features(inputs, selection)
         layers = self.encoder(inputs, all_layers=True).layers
-        found = [self.features_from_output(EncoderOutput(top=layer), inputs, selection) for layer in layers]
+        found = [self.head_features(EncoderOutput(top=layer), inputs, selection) for layer in layers]
         return torch.stack(found, -2)
 
     def _infer(
