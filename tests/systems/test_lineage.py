@@ -12,7 +12,7 @@ from keel.systems import LINEAGE, SYSTEMS, YEARS
 from keel.systems.family_tree import family_tree
 
 FOLDER = Path(keel.systems.__file__).parent
-SHARED = {"system", "finetuning_policy", "capabilities", "static_vectors"}
+SHARED = {"system", "capabilities", "static_vectors"}
 """Bases that several systems share, no systems themselves."""
 PARTS = {"fasttext_classifier": "fasttext"}
 """Files that are part of a system."""

@@ -31,8 +31,8 @@ from keel.systems.fasttext_classifier import (
     label_log_probs,
     label_tree,
 )
-from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.static_vectors import StaticEncoder
+from keel.systems.system import FineTuningPolicy
 from keel.systems.word2vec import ContextWindows, Word2vec, Word2vecTraining, as_aligned_array
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State
@@ -316,11 +316,8 @@ class FastTextTraining(Word2vecTraining):
         from keel.kernels.fasttext_updates import update_fasttext
 
         text, sampling = self._kernel_inputs(data)
-        vectors = (
-            as_aligned_array(self.encoder.words.weight),
-            as_aligned_array(self.encoder.grams.weight),
-            as_aligned_array(self.contexts),
-        )
+        tables = self.encoder.words.weight, self.encoder.grams.weight, self.contexts
+        vectors = [as_aligned_array(table) for table in tables]
         system, unit_arrays = self.system, (self.subword_units.unit_ids.numpy(), self._bounds)
 
         def one(chunks: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:

@@ -3,16 +3,19 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
+from torch import Tensor
+
 from keel.config import Ge, Lt, Validated
 from keel.config import replace as with_settings
 from keel.data.input_windows import ModelInput
+from keel.data.label_kinds import LabelKind
 from keel.data.sentence_splitting import Sentences
-from keel.data.token_batch import TokenBatch
+from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
 from keel.systems.capabilities import LanguageModelSystem, SubwordFeatures
-from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
@@ -79,7 +82,7 @@ class System(Validated):
         return ("dropout",)
 
     @property
-    def finetuning_policy(self) -> FineTuningPolicy:
+    def finetuning_policy(self) -> "FineTuningPolicy":
         return FineTuningPolicy(self)
 
     def from_scratch(self) -> Self:
@@ -137,6 +140,51 @@ class System(Validated):
             return batch
         used, ids = batch.ids.unique(return_inverse=True)
         return replace(batch, ids=ids, subword_units=self.subword_units(used.tolist(), tokenizer))
+
+
+class FineTuningPolicy:
+    """How a system is fine-tuned: by gradients through its encoder. One with a recipe of its own overrides methods."""
+
+    def __init__(self, system: "System"):
+        self.system = system
+
+    def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer of a new model with the tokens that this system needs beside those of the text."""
+        return tokenizer
+
+    def extend_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer with the special tokens of task inputs that pre-training lacks; fine-tuning learns them."""
+        return tokenizer
+
+    def head_defaults(self, kind: LabelKind | None = None) -> dict[str, Any]:
+        """Defaults of the head's settings for labels of this kind."""
+        return {}
+
+    def adapt_system(self, kind: LabelKind, *, frozen: bool) -> "System":
+        """The system's settings for labels of this kind."""
+        return self.system
+
+    def subword_inputs(
+        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
+    ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
+        """For systems with subword features: [tokens] the index of each token among the distinct words, [sequences]
+        where each sequence starts, and the subword units of the distinct words."""
+        assert isinstance(self.system, SubwordFeatures)
+        used, positions = distinct_ids(ids)
+        return positions, starts, self.system.subword_units(used.tolist(), tokenizer)
+
+    def custom_update(self, task: Any) -> CustomUpdate | None:
+        """An objective that updates the weights of a `Task` faster than autograd, if there is one."""
+        return None
+
+    def label_logits(self, scores: Tensor, counts: tuple[int, ...]) -> Tensor:
+        """[batch, labels] logits of a linear head's scores; `counts` as in `Labels`."""
+        return scores
+
+    @property
+    def one_vs_rest(self) -> bool:
+        """Whether each label of a single-label task gets a binary classifier of its own."""
+        return False
 
 
 OWN_UPDATES = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
