@@ -1,7 +1,7 @@
 """Encoder and decoder: the interfaces of all networks."""
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -133,7 +133,8 @@ class Encoder(nn.Module):
 class EncoderObjective(Objective):
     """An objective that trains an encoder by gradients: its blocks are the encoder's."""
 
-    encoder: Encoder
+    encoder: Any
+    """The encoder; each objective declares which."""
 
     @property
     def output_embeddings(self) -> Tensor | None:

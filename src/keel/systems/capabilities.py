@@ -17,6 +17,7 @@ class SubwordFeatures(Protocol):
 
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The subword units of these words."""
+        ...
 
 
 @runtime_checkable
@@ -26,6 +27,7 @@ class LanguageModelSystem(Protocol):
     @property
     def context_description(self) -> str:
         """The context that a token is predicted from, in words."""
+        ...
 
 
 @runtime_checkable
@@ -35,23 +37,28 @@ class CausalLM(Protocol):
     @property
     def bos_id(self) -> int:
         """Id of the token before every text."""
+        ...
 
     @property
     def eos_id(self) -> int | None:
         """Id of the token that ends a sentence or document; None if the model does not predict it."""
+        ...
 
     @property
     def max_context(self) -> int | None:
         """Maximum context length in tokens; None without limit."""
+        ...
 
     def new_state(self, batch_size: int) -> Tensors | None:
         """State of a batch before its first token, batch dimension first; None if there is none."""
+        ...
 
     def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
         """Logits [batch, vocab_size] of the token after `ids` [batch, time] (on any device), and the new state.
 
         The caller may reorder the state and write into the logits; `record` receives attention weights.
         """
+        ...
 
 
 @runtime_checkable
@@ -61,9 +68,11 @@ class NextTokenLoss(Protocol):
     @property
     def is_causal(self) -> bool:
         """Whether this output depends on earlier tokens only."""
+        ...
 
     def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of weights * -log p(targets), both [batch, time], of an encoder's output [batch, time, width]."""
+        ...
 
 
 @runtime_checkable
@@ -72,6 +81,7 @@ class MaskedLM(Protocol):
 
     def predict_masked(self, top: Tensor, positions: Tensor) -> Tensor:
         """[batch, positions, vocabulary] logits at `positions` [batch, positions] of an encoder's output."""
+        ...
 
 
 @runtime_checkable
@@ -81,15 +91,18 @@ class WindowedEvaluation(Protocol):
     @property
     def window(self) -> int:
         """Tokens per window."""
+        ...
 
     def window_count(self, data: Any, stride: int) -> int:
         """How many windows predict each token of the text once."""
+        ...
 
     def window_batch(self, data: Any, stride: int, examples: range) -> Tensors:
         """The windows of these indices as a batch: each token has at least window - stride tokens of context.
 
         Each loss and count of it is two numbers: over all tokens, and without the ends of documents.
         """
+        ...
 
 
 @runtime_checkable
@@ -98,3 +111,4 @@ class SequentialEvaluation(Protocol):
 
     def sequential_batch(self, data: Any, number: int) -> Tensors:
         """Part `number` of the text as a batch; losses and counts as in `WindowedEvaluation.window_batch`."""
+        ...

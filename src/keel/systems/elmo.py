@@ -275,6 +275,7 @@ class ElmoPretraining(RecurrentPretraining):
     evaluation it is over all words, and defines the perplexity.
     """
 
+    encoder: ElmoEncoder
     prefetched = True
 
     def __init__(self, system: Elmo, encoder: ElmoEncoder, tokenizer: Tokenizer):

@@ -5,7 +5,7 @@ with common subwords share parameters, and out-of-vocabulary words have vectors.
 of rows (buckets).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -310,21 +310,14 @@ class FastTextTraining(Word2vecTraining):
         scores = (F.embedding(batch.targets, self.contexts) @ v[..., None])[..., 0]  # [centers, targets]
         return {"negative": -(F.logsigmoid(scores * (2 * batch.labels - 1)) * batch.target_mask).sum()}, None
 
-    def update(
-        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def bind_kernel(self, data: Documents, lr: np.float32) -> Callable[..., tuple[float, int]]:
         from keel.kernels.fasttext_updates import update_fasttext
 
         text, sampling = self._kernel_inputs(data)
         tables = self.encoder.words.weight, self.encoder.grams.weight, self.contexts
         vectors = [as_aligned_array(table) for table in tables]
-        system, unit_arrays = self.system, (self.subword_units.unit_ids.numpy(), self._bounds)
-
-        def one(chunks: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
-            chunk_starts, chunk_ends, states = (np.array(column) for column in zip(*chunks, strict=True))
-            return update_fasttext(
-                *text, *sampling, chunk_starts, chunk_ends, states, *vectors, *unit_arrays, system.window,
-                system.negatives, system.architecture == "cbow", np.float32(lr),
-            )  # fmt: skip
-
-        return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)
+        units = self.subword_units.unit_ids.numpy(), self._bounds
+        settings = self.system.window, self.system.negatives, self.system.architecture == "cbow", lr
+        return lambda starts, ends, states: update_fasttext(
+            *text, *sampling, starts, ends, states, *vectors, *units, *settings
+        )

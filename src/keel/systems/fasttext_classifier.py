@@ -21,7 +21,7 @@ from keel.nn.huffman import HuffmanTree, huffman_tree
 from keel.systems.static_vectors import sum_over_threads
 from keel.systems.word2vec import NO_TREE, alias_table
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import CustomUpdate, State, Tensors
+from keel.training.objective import CustomUpdate, State, Sums, Tensors
 
 LabelLoss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
 """Loss of the classifier."""
@@ -152,9 +152,7 @@ class BagTraining(CustomUpdate):
             return {"loss": F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")}, None
         return {"loss": F.cross_entropy(scores, batch.targets, reduction="sum")}, None
 
-    def update(
-        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         from keel.kernels.fasttext_classifier_updates import update_classifier
 
         if self._arrays is None or self._arrays[0] is not data:

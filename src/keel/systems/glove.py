@@ -25,7 +25,7 @@ from keel.errors import KeelError
 from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem, sum_over_threads
 from keel.systems.system import OWN_UPDATES
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import CustomUpdate, State, Tensors
+from keel.training.objective import CustomUpdate, State, Sums, Tensors
 
 CHUNK_CELLS = 4096
 """Cells of the co-occurrence matrix per training example."""
@@ -132,9 +132,7 @@ class GloveTraining(CustomUpdate):
     def _weights(self, batch: Cooccurrences) -> Tensor:
         return (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
 
-    def update(
-        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def update(self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         from keel.kernels.glove_updates import update_glove
 
         cells = self._cells(data)

@@ -23,7 +23,7 @@ from keel.nn.encoder import Encoder, Recorder
 from keel.systems.static_vectors import LastWords, WordSystem, check_distinct_words
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import State, Tensors
+from keel.training.objective import State, Sums, Tensors
 
 if TYPE_CHECKING:
     from keel.kernels.ngram_counts import NgramCounts
@@ -235,7 +235,7 @@ class NgramCounting(CountingObjective):
         sums = total if batch.inner is None else [total, part]
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
-    def count(self, data: Documents, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+    def count(self, data: Documents, examples: range) -> Sums:
         """Estimate the orders whose last example is among these; the loss is that of the first sentences."""
         found = 0
         for order in range(1, self.system.order + 1):

@@ -20,7 +20,7 @@ from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import State, Tensors
+from keel.training.objective import State, Sums, Tensors
 from keel.training.plan import Train
 
 Weighting = Literal["binary", "count", "tfidf"]
@@ -135,7 +135,7 @@ class OnehotCounting(CountingObjective):
         smoothed = self.words.double() + 1
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
-    def count(self, data: Documents, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+    def count(self, data: Documents, examples: range) -> Sums:
         documents = range(examples.start, min(examples.stop, len(data.spans)))  # each document once
         words, holders = self._count_words(data, documents)
         self.words += torch.from_numpy(words)

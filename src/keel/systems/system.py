@@ -17,7 +17,7 @@ from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
 from keel.systems.capabilities import LanguageModelSystem, SubwordFeatures
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import CustomUpdate, Objective
+from keel.training.objective import CustomUpdate, Objective, Sums
 from keel.training.plan import Train
 
 
@@ -201,13 +201,11 @@ class CountingObjective(CustomUpdate):
 
     nondeterministic: ClassVar[bool] = False
 
-    def count(self, data: Any, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+    def count(self, data: Any, examples: range) -> Sums:
         """Add these parts of the pass, of `epoch_size` in all, to the statistics; return sums of losses and counts."""
         raise NotImplementedError
 
-    def update(
-        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         first = int(rng.first_example)
         return self.count(data, range(first, first + len(examples)))
 

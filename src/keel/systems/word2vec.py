@@ -6,7 +6,7 @@ words; CBOW: the mean of the context predicts the center. Negative sampling or a
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
@@ -29,7 +29,7 @@ from keel.systems.static_vectors import (
 )
 from keel.systems.system import OWN_UPDATES
 from keel.training.counter_rng import CounterRng, derive_seed
-from keel.training.objective import CustomUpdate, State, Tensors
+from keel.training.objective import CustomUpdate, State, Sums, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,33 +174,24 @@ class Word2vecTraining(CustomUpdate):
         weights = present[..., None] * batch.target_mask[:, None]
         return {self.system.loss: -(F.logsigmoid(scores * signs) * weights).sum()}, None
 
-    def update(
-        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def update(self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
+        kernel, chunks = self.bind_kernel(data, np.float32(lr)), list(self._chunks(data, rng, examples))
+        shares = [chunks[number::threads] for number in range(min(threads, len(chunks)))]
+        loss, predictions = sum_over_threads(lambda share: kernel(*map(np.array, zip(*share, strict=True))), shares)
+        words = sum(last - first for first, last, _ in chunks)
+        return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
+
+    def bind_kernel(self, data: Documents, lr: np.float32) -> Callable[..., tuple[float, int]]:
+        """The update by chunks, given as arrays of their starts, ends and RNG states: losses and predictions."""
         from keel.kernels.word2vec_updates import update_word2vec
 
         text, sampling = self._kernel_inputs(data)
-        tree = self._tree
-        inputs, outputs = as_aligned_array(self.encoder.words.weight), as_aligned_array(self.contexts)
-        cbow = self.system.architecture == "cbow"
-
-        def one(chunks: Sequence[_Chunk]) -> tuple[float, int]:
-            chunk_starts, chunk_ends, states = (np.array(column) for column in zip(*chunks, strict=True))
-            return update_word2vec(
-                *text, *sampling, tree, chunk_starts, chunk_ends, states, inputs, outputs, self.system.window,
-                self._negatives, self.block, cbow, np.float32(lr),
-            )  # fmt: skip
-
-        return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)
-
-    def _run_threads(
-        self, chunks: Sequence[_Chunk], threads: int, one: Callable[[Sequence[_Chunk]], tuple[float, int]]
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """The result of `update`; `one` returns losses and predictions of the chunks of one thread."""
-        shares = [chunks[number::threads] for number in range(min(threads, len(chunks)))]
-        loss, predictions = sum_over_threads(one, shares)
-        words = sum(last - first for first, last, _ in chunks)
-        return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
+        tree, window, cbow = self._tree, self.system.window, self.system.architecture == "cbow"
+        vectors = as_aligned_array(self.encoder.words.weight), as_aligned_array(self.contexts)
+        settings = window, self._negatives, self.block, cbow, lr
+        return lambda starts, ends, states: update_word2vec(
+            *text, *sampling, tree, starts, ends, states, *vectors, *settings
+        )
 
     def _chunks(self, data: Documents, rng: CounterRng, examples: range) -> Iterator[_Chunk]:
         size = self.epoch_size(data)

@@ -21,7 +21,7 @@ from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.static_vectors import DatasetCache, WordSystem
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import State, Tensors
+from keel.training.objective import State, Sums, Tensors
 
 EXAMPLE_TOKENS = 1000
 """Tokens of a validation example."""
@@ -182,7 +182,7 @@ class BrownClustering(CountingObjective):
         log_probs = log_probs + (words / in_class[classes]).log()[batch.words]
         return {"bigram": -(log_probs * batch.present).sum()}, None
 
-    def count(self, data: Documents, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+    def count(self, data: Documents, examples: range) -> Sums:
         """Run the next steps; the sum of losses is the lost mutual information times the number of bigrams."""
         corpus = self._count_bigrams(data)
         words, first = len(corpus.order), int(self.done)

@@ -14,10 +14,7 @@ from keel.data.predictions import ChoicePredictions, Predictions
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.metrics.scores import Scores, score_choices
-from keel.systems.static_vectors import WordSystem
-from keel.systems.system import System
 from keel.tasks.classify import TextClassification
-from keel.training.plan import Train
 
 
 class MultipleChoice(TextClassification):
@@ -26,16 +23,11 @@ class MultipleChoice(TextClassification):
 
     name = "choose"
     pair = True
+    labels_texts = False
 
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         return read_choices(source, columns, on_event)
-
-    @classmethod
-    def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
-        if isinstance(system, WordSystem) and not network:  # fastText's own classifier is for labels of texts
-            return WordSystem.finetuning_defaults(system, frozen)
-        return super().finetuning_defaults(system, frozen, network=network)
 
     def make_example(self, item: Any, number: int) -> Example:
         match item:

@@ -29,11 +29,9 @@ from keel.nn.crf_layer import Crf
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.nn.inference_loop import length_batches
 from keel.nn.task_network import character_units
-from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.head_settings import HeadSettings
 from keel.tasks.task import Task
-from keel.training.plan import Train
 
 MAX_SUBWORDS = 64
 """Subwords of one word; longer words are garbage."""
@@ -45,6 +43,7 @@ class TokenClassification(Task):
     """logits = W dropout(vector of the word's first subword) + b; a CRF adds transition scores."""
 
     name = "tag"
+    labels_texts = False
     head_fields = (*HeadSettings.NETWORK, "characters", "crf", "mix")
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
@@ -73,12 +72,6 @@ class TokenClassification(Task):
         if scheme != "none" and (odd := next(others, None)):
             what = f"{odd[1]!r} is not a {scheme.removesuffix('1')} tag, as the model expects"
             raise KeelError(f"{odd[0].location}: {what}: give a file with such tags, or name their --label-column")
-
-    @classmethod
-    def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
-        if isinstance(system, WordSystem) and not network:  # fastText's own classifier is for bags of words
-            return WordSystem.finetuning_defaults(system, frozen)
-        return super().finetuning_defaults(system, frozen, network=network)
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, str | tuple)

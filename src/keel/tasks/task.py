@@ -47,9 +47,12 @@ class Task(EncoderObjective):
     With `frozen`, the encoder runs once and its features are cached; only the head and `head_parameters` are trained.
     """
 
+    encoder: Encoder
     name: ClassVar[str]
     pair: ClassVar[bool] = False
     """Whether an example is a pair of texts."""
+    labels_texts: ClassVar[bool] = True
+    """Whether labels are those of whole texts or pairs, as fastText's own classifier needs."""
     head_fields: ClassVar[tuple[str, ...]] = ("mix",)
     """Fields of `HeadSettings` that apply to it."""
     decoding: Any = NoDecodingOptions()
@@ -121,6 +124,8 @@ class Task(EncoderObjective):
         """Default fine-tuning hyper-parameters of a system on this task."""
         if network and (frozen or isinstance(system, WordSystem)):  # the network learns most
             return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
+        if isinstance(system, WordSystem) and not cls.labels_texts:
+            return WordSystem.finetuning_defaults(system, frozen)
         return system.finetuning_defaults(frozen)
 
     def load_head_from(self, other: "Task") -> None:

@@ -11,6 +11,8 @@ from keel.training.counter_rng import CounterRng
 
 State = Any
 """Recurrent state (or cache) from one call to the next; opaque to the loop."""
+Sums = tuple[dict[str, float], dict[str, float]]
+"""The sum of each loss of a step, and the number of predictions that it sums over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +147,7 @@ class CustomUpdate(Objective):
     nondeterministic: ClassVar[bool] = True
     """Whether several threads update the same parameters without locks (Hogwild)."""
 
-    def update(
-        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
+    def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         """Update the parameters by the examples of one step; returns the sum of each loss, and counts as in `counts`.
 
         With one thread the result is bit-exact.
