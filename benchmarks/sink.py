@@ -26,7 +26,7 @@ TAKEN = ("optimizer", "lr", "schedule", "warmup", "cooldown", "weight_decay", "b
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", nargs="+", required=True, help="to learn from")
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="to learn from")
     parser.add_argument("--held-out", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", default="8x512", help="layers x width [8x512]")

@@ -102,7 +102,7 @@ def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--text", nargs="+", required=True, help="to learn from")
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="to learn from")
     parser.add_argument("--held-out", type=Path, help="to measure bits per byte on [WikiText-2's test file]")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shapes", default=SHAPES, help=f"layers x width [{SHAPES}]")

@@ -39,7 +39,7 @@ PEAK = 790e12
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", nargs="+", required=True)
+    parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--tokenizer", default="", help="a folder whose tokenizer is taken, to save learning one")
     parser.add_argument("--work", type=Path, default=Path("/tmp/keel-gpt"))
     parser.add_argument("--steps", type=int, default=60, help="steps per speed measurement; 0 for none")
@@ -84,7 +84,7 @@ def speed(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     assert isinstance(system, Gpt)
     seconds = median(event["seconds_per_step"] for event in steps[len(steps) // 2 :])
     tokens = settings["batch"] * system.sequence_length / seconds
-    share = flops_per_token(system, model.encoder.vocabulary) * tokens / PEAK
+    share = flops_per_token(system, model.encoder.vocab_size) * tokens / PEAK
     memory = torch.cuda.max_memory_allocated() / 2**30
     shape = f"{settings['batch']} rows in {settings['accumulate']} parts"
     costs = f"{1e3 * seconds:.1f} ms a step, {memory:.0f} GiB, loss {steps[-1]['loss']:.3f}"
@@ -101,16 +101,16 @@ def profile(options: argparse.Namespace, settings: dict[str, Any]) -> None:
         {**fields, "steps": 1000}, Gpt.sized(settings["size"]), Gpt.pretraining_defaults, TextSettings()
     )
     model = keel.Model.load(options.work / "speed")
-    tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), model.tokenizer)
+    tokens = Tokens.build(corpus_of(options.text, text.resolve(system), print), model.tokenizer)
     objective = system.build_objective(system.build_encoder(len(model.tokenizer)), model.tokenizer)
     plan = Plan(1000, train, objective.phases())
     with World.join("cuda") as world:
         stepper = Stepper(objective.to("cuda").train(), Documents.of(tokens), train, world, lambda event: None)
         for step in range(5):
-            stepper.take(plan.at(step))
+            stepper.train_step(plan.step_plan(step))
         with watch(activities=[ProfilerActivity.CUDA]) as found:
             for step in range(5, 8):
-                stepper.take(plan.at(step))
+                stepper.train_step(plan.step_plan(step))
             torch.cuda.synchronize()
     averages = sorted(found.key_averages(), key=lambda each: -each.self_device_time_total)
     print("kernels, ms a step:")

@@ -31,6 +31,7 @@ from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
 from keel.training import batch_loading
+from keel.training.batch_loading import CpuBatches
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.plan import Plan, Train
@@ -103,8 +104,8 @@ def objective_of(recipe: str, options: argparse.Namespace) -> tuple[Any, Documen
     start = Bert.sized(settings.pop("size")) if "size" in settings else Bert()
     system, train, text = route_settings({**settings, "steps": 1000}, start, Bert.pretraining_defaults, TextSettings())
     tokenizer = Tokenizer.load(Path(options.work) / recipe)
-    tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), tokenizer)
-    documents, _ = Documents.of(tokens).split(text.held_out, train.seed)
+    tokens = Tokens.build(corpus_of(options.text, text.resolve(system), print), tokenizer)
+    documents, _ = Documents.of(tokens).split_held_out(text.held_out, train.seed)
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer), documents, train
 
@@ -113,24 +114,23 @@ def check_batches(options: argparse.Namespace) -> None:
     """Batches on the GPU, compiled, against the CPU's."""
     objective, data, train = objective_of("bert-base-128", options)
     plan = Plan(1000, train, objective.phases())
+    on_cpu = CpuBatches(objective, data, train.seed, torch.device("cpu"))
     with World.join("cuda") as world:
         stepper = Stepper(objective.to("cuda"), data, train, world, lambda event: print(event, flush=True))
         for step in (0, 1, 17, 999):
-            place = plan.at(step)
-            (batch,), _ = stepper.batches.get(place, [range(place.rows)], [])
-            expected = objective.batch(
-                data, CounterRng(seed=train.seed, step=step, first=place.first), range(place.rows)
-            )
+            place = plan.step_plan(step)
+            (batch,), _ = stepper.batches.get(place, [range(place.batch_size)], [])
+            (expected,), _ = on_cpu.get(place, [range(place.batch_size)], [])
             equal = all(
                 torch.equal(found.cpu(), wanted)
                 for found, wanted in zip(batch.tensors(), expected.tensors(), strict=True)
             )
             say(f"draw of step {step}: {'equal to the CPU' if equal else 'DIFFERENT from the CPU'}")
-        numbers = plan.at(5)
+        place = plan.step_plan(5)
         torch.cuda.synchronize()
         began = time.monotonic()
         for _ in range(20):
-            stepper.batches.get(numbers, [range(numbers.rows)], [])
+            stepper.batches.get(place, [range(place.batch_size)], [])
         torch.cuda.synchronize()
         say(f"draw: {(time.monotonic() - began) / 20 * 1e3:.2f} ms a batch")
 
@@ -142,10 +142,10 @@ def lost(options: argparse.Namespace, recipe: str) -> None:
     with World.join("cuda") as world:
         stepper = Stepper(objective.to("cuda").train(), data, train, world, lambda event: None)
         for step in range(5):
-            stepper.take(plan.at(step))
-        parts, counts = stepper._draw(plan.at(5), [])
+            stepper.train_step(plan.step_plan(step))
+        parts, counts = stepper._batches(plan.step_plan(5), [])
         assert stepper.graphs is not None
-        update = partial(stepper._update, [None] * len(parts), update=True)
+        update = partial(stepper._update, [None] * len(parts))
         times = []
         for _ in range(3):
             torch.cuda.synchronize()
@@ -160,9 +160,9 @@ def lost(options: argparse.Namespace, recipe: str) -> None:
     torch.cuda.empty_cache()
     steps, _ = pretrain(recipe, options, 100, ramp=0.0, average=0.0)
     seconds = median(event["seconds_per_step"] for event in steps[4:])
-    batch_loading.ROOM = 0.0  # as if there were no room for the tokens
+    batch_loading.MAX_DATA_SHARE = 0.0  # as if there were no room for the tokens
     steps, _ = pretrain(recipe, options, 60, ramp=0.0, average=0.0)
-    batch_loading.ROOM = 0.25
+    batch_loading.MAX_DATA_SHARE = 0.25
     say(f"{recipe}, tokens outside: {1e3 * median(event['seconds_per_step'] for event in steps[3:]):.2f} ms a step")
     share = 100 * (1 - bare / seconds)
     say(f"{recipe}: {1e3 * seconds:.2f} ms a step, its kernels alone {1e3 * bare:.2f}: {share:.1f}% lost")
@@ -175,7 +175,7 @@ def profile(stepper: Stepper, plan: Plan, recipe: str) -> None:
 
     with watch(activities=[ProfilerActivity.CUDA]) as found:
         for step in range(6, 9):
-            stepper.take(plan.at(step))
+            stepper.train_step(plan.step_plan(step))
         torch.cuda.synchronize()
     averages = sorted(found.key_averages(), key=lambda each: -each.self_device_time_total)
     print(f"kernels of {recipe}, ms a step:")
@@ -205,7 +205,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
     called = torch.compile(model) if compiled else model
     inputs = []
     for step in range(4):
-        batch_sample = objective.batch(data, CounterRng(seed=0, step=step, first=step * batch), range(batch))
+        batch_sample = objective.batch(data, CounterRng(seed=0, step=step, first_example=step * batch), range(batch))
         labels = torch.full_like(batch_sample.inputs.ids, -100)
         labels.scatter_(
             1, batch_sample.masked_positions, torch.where(batch_sample.weights > 0, batch_sample.targets, -100)
@@ -245,7 +245,7 @@ def resume(options: argparse.Namespace) -> None:
     recipe = str(RECIPES / "bert-base-128.toml")
 
     def command(out: Path) -> list[str]:
-        given = ["pretrain", *options.text, "--recipe", recipe, "--steps", "120", "--out", str(out)]
+        given = ["pretrain", *map(str, options.text), "--recipe", recipe, "--steps", "120", "--out", str(out)]
         flags = [
             "--system.layers",
             "4",
@@ -326,14 +326,24 @@ def glue(options: argparse.Namespace, model: Path) -> None:
     say(f"GLUE-5, BERT-base shape, 3 epochs, one seed: {sum(seconds.values()):.1f} s ({summary})")
 
 
+def setting(text: str) -> tuple[str, Any]:
+    """A setting given as name=value."""
+    name, value = text.split("=", 1)
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--text", nargs="+", required=True)
+    parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--glue", default="")
     parser.add_argument("--tokenizers", default="", help="a folder with tok30522 and tok16384, to save learning them")
     parser.add_argument("--work", default="/tmp/keel-h200")
     parser.add_argument("--batches", type=int, nargs="+", default=[])
     parser.add_argument("--accumulate", type=int, nargs="+", default=[], help="parts that a step is cut into")
+    parser.add_argument("--set", type=setting, nargs="+", default=[], help="settings of speed, as lr=0.001")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--parts", nargs="+", default=["speed", "draw", "lost", "peer", "muon", "resume", "glue"])
     parser.add_argument(
@@ -352,7 +362,8 @@ def main() -> None:
                     )
                     for batch, accumulate in shapes:
                         adamw = {"optimizer": "adamw", "lr": 1e-3} if recipe == "bert-12x384" else {}
-                        found[recipe] = speed(recipe, options, batch=batch, accumulate=accumulate, **adamw)
+                        more = {"batch": batch, "accumulate": accumulate, **adamw, **dict(options.set)}
+                        found[recipe] = speed(recipe, options, **more)
             elif part == "draw":
                 check_batches(options)
             elif part == "lost":
