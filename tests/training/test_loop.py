@@ -428,3 +428,20 @@ def test_resume_on_a_gpu_goes_on_to_the_same_bits(data: Tensor, tmp_path: Path) 
     for file in ("weights.safetensors", "optimizer.safetensors"):
         once, longer = (load_file(tmp_path / run / folder / file) for run in ("at once", "longer"))
         assert all(torch.equal(value, longer[name]) for name, value in once.items())
+
+
+@pytest.mark.gpu
+def test_a_step_that_cannot_be_captured_runs_eagerly_with_its_dropout(data: Tensor, tmp_path: Path) -> None:
+    class Waiting(Plane):
+        """Waits for the device in its forward pass, which a capture does not permit; then it needs random numbers."""
+
+        def forward(self, batch: Points, state: None = None) -> tuple[dict[str, Tensor], None]:
+            assert int(batch.weights.sum()) <= len(batch.x)
+            return super().forward(replace(batch, x=nn.functional.dropout(batch.x, 0.1)), state)
+
+    events: list[Event] = []
+    fit(Waiting(), data, replace(TRAIN, device="cuda"), tmp_path, events.append)
+    assert [event["step"] for event in of_kind("step", events)] == [1, 2, 3, 4, 5, 6]
+    assert any("CUDA graphs" in event["text"] for event in of_kind("note", events))
+    assert torch.rand(3, device="cuda").isfinite().all()
+    fit(Plane(), data, replace(TRAIN, device="cuda"), tmp_path / "next")  # captures again

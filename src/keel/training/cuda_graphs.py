@@ -65,6 +65,7 @@ class StepGraphs:
                 self.captured[shape] = self._capture(batches, counts, update)
             except (RuntimeError, OutOfMemoryError) as error:
                 torch.cuda.set_stream(stream)  # a failed capture may not restore it
+                _leave_capture_mode(torch.cuda.default_generators[stream.device_index])
                 self.clear()
                 self.off = True
                 what = "steps cannot be captured as CUDA graphs here and run eagerly, slower"
@@ -92,3 +93,8 @@ class StepGraphs:
 
 def _inputs(batches: Sequence[Tensors], counts: Mapping[str, Tensor]) -> list[Tensor]:
     return [*(tensor for batch in batches for tensor in batch.tensors()), *counts.values()]
+
+
+def _leave_capture_mode(generator: torch.Generator) -> None:
+    """Give the generator a copy of its state: a failed capture leaves the old one unusable outside of captures."""
+    generator.graphsafe_set_state(generator.clone_state())
