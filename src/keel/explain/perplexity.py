@@ -1,7 +1,6 @@
 """Perplexity and bits per byte, comparable between models with different tokenizers."""
 
 from dataclasses import dataclass
-from itertools import islice
 from math import ceil, isfinite, isnan, log, nan
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import torch
 
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
-from keel.data.sentence_splitting import SPLITTERS, detect_language
+from keel.data.sentence_splitting import SPLITTERS
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -186,7 +185,7 @@ def _score(figures: np.ndarray) -> Score:
 
 def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
     """Number of words and bytes of a corpus, and the unit of its words."""
-    chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
+    chinese = corpus.language() == "zh"
     words = size = 0
     before = ""
     for block in corpus.blocks():
