@@ -85,6 +85,9 @@ class LazySequence(Sequence[Item]):
         chosen = range(len(self))[index]
         return self.item(chosen) if isinstance(chosen, int) else self.take(chosen)
 
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.item, range(len(self)))
+
 
 @dataclass(frozen=True)
 class Locations(LazySequence[str]):
