@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar, cast
 from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, counted, ignore, note
 
-File = TypeVar("File", IO[bytes], io.TextIOWrapper)
+File = TypeVar("File", bound=IO[Any])
 
 SAMPLE = 1 << 22
 """Bytes to detect the encoding from."""

@@ -23,7 +23,7 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
     truth: list[Sequence[str]] = [example.names for example in examples]
     if scheme != "none":  # the file may have another scheme
         truth = [write_tags(extract_entities(tags), len(tags), scheme) for tags in truth]
-    guess = [predictions.item(number).tags for number in range(len(predictions))]
+    guess: list[Sequence[str]] = [predictions.item(number).tags for number in range(len(predictions))]
     correct = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
     words = np.array(list(map(len, truth)), np.float64)
     counts, types, kinds = np.zeros((3, len(truth), 0)), {}, (truth, guess)
