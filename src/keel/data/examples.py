@@ -57,8 +57,8 @@ class Labels:
 
     kind: LabelKind
     names: tuple[str, ...] = ()
-    counts: tuple[int, ...] = field(default=(), repr=False)
-    """Training examples of each class; empty if unknown."""
+    counts: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    """Training examples of each class; empty if unknown. Not part of the schema that parts of a dataset share."""
     tokenizer: Tokenizer | None = field(default=None, repr=False)
     """Target tokenizer of a sequence-to-sequence task, where it differs from that of the source."""
 
