@@ -279,7 +279,7 @@ def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Mode
     assert isinstance(writer, CausalLM)
     likely = writer.step
 
-    def eager(ids: torch.Tensor, state: Any) -> Any:
+    def eager(ids: torch.Tensor, state: Any, record: Any = None) -> Any:
         scores, after = likely(ids, state)
         scores = scores.clone()
         scores[:, [number for number in special if number != writer.eos_id]] = 100.0

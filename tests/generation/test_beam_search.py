@@ -229,12 +229,12 @@ def test_trace_holds_the_search_tree() -> None:
             assert all(
                 nodes[node.parent].outcome == "kept" and nodes[node.parent].step == step - 1 for node in at if step > 1
             )
-            most_probable = sorted((node for node in at if node.id != EOS), key=lambda node: -node.log_prob)
+            most_probable = sorted((node for node in at if node.id != EOS), key=lambda node: -node.log_probability)
             assert [node.outcome for node in most_probable] == ["kept"] * 3 + ["dropped"] * (len(most_probable) - 3)
             assert all(bool(node.attention) == (node.outcome != "dropped") for node in at)
         ids: list[int] = []
         node = next(
-            node for node in nodes if node.log_prob == pytest.approx(best.log_prob) and node.outcome != "dropped"
+            node for node in nodes if node.log_probability == pytest.approx(best.log_prob) and node.outcome != "dropped"
         )
         while True:
             ids.insert(0, node.id)
@@ -260,7 +260,7 @@ def test_trace_of_sampling_holds_all_candidates() -> None:
         assert (taken[-1].outcome == "ended") == (taken[-1].id == EOS)
         numbers = [-1, *(trace.nodes[row].index(node) for node in taken)]
         assert all(node.parent == numbers[node.step - 1] for node in trace.nodes[row])
-        assert all(node.log_prob < 0 for node in taken)
+        assert all(node.log_probability < 0 for node in taken)
         assert len(trace.nodes[row]) >= 3 * len(taken)
 
 

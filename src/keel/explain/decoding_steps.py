@@ -1,6 +1,5 @@
 """A decoding trace as plain data: the candidates of each step, which were chosen, and why."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -27,48 +26,29 @@ def decoding_data(
     (needed for beam search); `sources` the tokens of the source texts. Each text has its "hypotheses", all candidates
     with the index of their parent (-1: the prompt), and its "path", the indices of those behind the best answer.
     """
-    found: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     for number, prompt in enumerate(prompts):
         nodes = trace.nodes.get(number, [])
         tokens = readable_tokens(tokenizer, [node.id for node in nodes])
-        found.append(
+        texts.append(
             {
                 "source": None if sources is None else [*sources[number]],
                 "prompt": readable_tokens(tokenizer, prompt),
                 "answers": [*answers[number]],
                 "path": _best_path(nodes, None if written is None else written[number]),
-                "hypotheses": [_node_data(node, nodes, token) for node, token in zip(nodes, tokens, strict=True)],
+                "hypotheses": [{"token": token, **vars(node)} for token, node in zip(tokens, nodes, strict=True)],
             }
         )
     beam = isinstance(strategy, BeamSearch)
-    return {
-        "strategy": "beam search" if beam else "sampling" if strategy.temperature else "greedy",
-        "settings": asdict(strategy),
-        "texts": found,
-        "steps": [asdict(cost) for cost in trace.costs],
-    }
+    name = "beam search" if beam else "sampling" if strategy.temperature else "greedy"
+    steps = [asdict(cost) for cost in trace.costs]
+    return {"strategy": name, "settings": asdict(strategy), "texts": texts, "steps": steps}
 
 
 def readable_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Each id as text, special tokens by name."""
     special = set(tokenizer.special_ids)
     return [(each not in special and tokenizer.decode([each])) or tokenizer.token_of(each) for each in ids]
-
-
-def _node_data(node: TraceNode, nodes: list[TraceNode], token: str) -> dict[str, Any]:
-    before = nodes[node.parent].log_prob if node.parent >= 0 else 0.0
-    return {
-        "step": node.step,
-        "parent": node.parent,
-        "id": node.id,
-        "token": token,
-        "probability": math.exp(node.log_prob - before),
-        "log_probability": node.log_prob,
-        "score": node.score,
-        "outcome": node.outcome,
-        "reason": node.reason,
-        "attention": node.attention,
-    }
 
 
 def _best_path(nodes: list[TraceNode], written: Sequence[int] | None) -> list[int]:

@@ -16,9 +16,8 @@ from torch.nn import functional as F
 from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
-from keel.generation.next_token import group_by_length, prompt_batch, select_state, top_candidates
+from keel.generation.next_token import decode_step, group_by_length, prompt_batch, select_state, top_candidates
 from keel.systems.capabilities import CausalLM
-from keel.training.objective import State, Tensors
 
 MAX_BEAMS = 1000
 CPU_CHUNK = 4
@@ -100,17 +99,20 @@ def beam_search(
     if limits and min(limits) < 1:
         raise UsageError(f"--tokens must be 1 or more, not {min(limits)}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
-    latest: _Step | None = None
+    latest: tuple[list[int], _Pool, _Pool] | None = None
     try:
         for indices in group_by_length(prompts):
-            for latest in _search(  # noqa: B007
-                model, prompts, indices, search, limits, list(banned), is_finished, found, trace
-            ):
+            steps = _search(model, prompts, indices, search, limits, list(banned), is_finished, found, trace)
+            for latest in steps:  # noqa: B007
                 if cancelled is not None and cancelled.is_set():
                     raise KeyboardInterrupt
     except KeyboardInterrupt:
-        so_far = latest.hypotheses() if latest else ()
-        raise SearchInterrupted(found, {text: best for text, best in so_far if not found[text]}) from None
+        so_far: dict[int, list[Hypothesis]] = {}
+        if latest is not None:
+            texts, finished, unfinished = latest
+            best = finished.merge(unfinished, search.best).hypotheses(texts, model.eos_id, is_finished)
+            so_far = {text: each for text, each in zip(texts, best, strict=True) if not found[text]}
+        raise SearchInterrupted(found, so_far) from None
     return found
 
 
@@ -136,10 +138,9 @@ class _Pool:
     def select(self, texts: Tensor) -> "_Pool":
         return _Pool(self.scores[texts], self.log_probs[texts], self.sizes[texts], self.ids[texts])
 
-    def first(self, count: int) -> "_Pool":
-        return _Pool(self.scores[:, :count], self.log_probs[:, :count], self.sizes[:, :count], self.ids[:, :count])
-
-    def hypotheses(self, texts: list[int], eos_id: int, is_finished: IsFinished | None) -> list[list[Hypothesis]]:
+    def hypotheses(
+        self, texts: list[int], eos_id: int | None, is_finished: IsFinished | None
+    ) -> list[list[Hypothesis]]:
         listed = zip(*(part.tolist() for part in (self.scores, self.log_probs, self.sizes, self.ids)), strict=True)
         return [
             [
@@ -157,22 +158,6 @@ class _Pool:
         ]
 
 
-@dataclass(frozen=True)
-class _Step:
-    """State of a search: the finished and the open hypotheses of each text."""
-
-    texts: list[int]
-    finished: _Pool
-    open: _Pool
-    eos_id: int
-    is_finished: IsFinished | None
-
-    def hypotheses(self) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """The best of both, as if the length limit were reached."""
-        whole = self.finished.merge(self.open, self.finished.scores.shape[1])
-        return zip(self.texts, whole.hypotheses(self.texts, self.eos_id, self.is_finished), strict=True)
-
-
 @torch.no_grad()
 def _search(
     model: CausalLM,
@@ -184,65 +169,55 @@ def _search(
     is_finished: IsFinished | None,
     found: list[list[Hypothesis]],
     trace: DecodingTrace | None,
-) -> Iterator[_Step]:
-    """Search the continuations of prompts of equal length; yields the state after each step."""
-    beams, eos_id = search.beams, -1 if model.eos_id is None else model.eos_id
-    limits = [max_new_tokens[text] for text in texts]
-
-    def step_model(ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
-        if trace is None:
-            return model.step(ids, state)
-        scores, after = model.step(ids, state, trace.record_attention)
-        trace.record_step(texts, ids, after)
-        return scores, after
-
-    scores, state = step_model(*prompt_batch(model, prompts, texts))
+) -> Iterator[tuple[list[int], _Pool, _Pool]]:
+    """Search the continuations of prompts of equal length; after each step yields the texts that were in the batch,
+    their finished and their open hypotheses."""
+    beams, limits = search.beams, [max_new_tokens[text] for text in texts]
+    scores, state = decode_step(model, texts, *prompt_batch(model, prompts, texts), trace)
+    device = scores.device
     log_probs = scores.new_zeros(len(texts), 1, dtype=torch.float32)  # one sequence per text: all beams start alike
-    banned_ids = torch.tensor(banned, dtype=torch.int64, device=scores.device)
-    written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
+    banned_ids = torch.tensor(banned, dtype=torch.int64, device=device)
+    written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=device)
     last = log_probs.new_tensor([search.length_divisor(limit) for limit in limits])
     empty = log_probs.new_full((len(texts), search.best), -torch.inf)
     pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
     for size in range(1, max(limits) + 1):
         width = log_probs.shape[1]
         log_probs, parents, ids = _candidates(scores, log_probs, 2 * beams, banned_ids)  # [texts, 2 x beams] each
-        device, ends = log_probs.device, ids == eos_id
+        ends = ids == (-1 if model.eos_id is None else model.eos_id)
         extended = torch.cat([_gather_ids(written, parents), ids[..., None]], 2)  # [texts, 2 x beams, size]
         if is_finished is not None:
             rows = zip(texts, extended.tolist(), strict=True)
             ends |= torch.tensor([[is_finished(text, each) for each in row] for text, row in rows], device=device)
-        divisor = search.length_divisor(size)
-        ended_scores = (log_probs / divisor).masked_fill(~ends, -torch.inf)
-        ended = _Pool(ended_scores, log_probs, torch.full_like(ids, size), extended)
-        pool = pool.merge(ended.first(beams), search.best)
+        normalized, sizes = log_probs / search.length_divisor(size), torch.full_like(ids, size)
+        ended = (normalized.masked_fill(~ends, -torch.inf), log_probs, sizes, extended)
+        pool = pool.merge(_Pool(*(part[:, :beams] for part in ended)), search.best)
         open_log_probs, chosen = log_probs.masked_fill(ends, -torch.inf).topk(beams, dim=1)
         if trace is not None:
-            trace.record_beam_search(texts, (log_probs, parents, ids), log_probs / divisor, ends, chosen)
+            trace.record_beam_search(texts, (log_probs, parents, ids), normalized, ends, chosen)
         parents, ids, written = parents.gather(1, chosen), ids.gather(1, chosen), _gather_ids(extended, chosen)
         log_probs = open_log_probs
-        still_open = _Pool(log_probs / divisor, log_probs, torch.full_like(ids, size), written)
-        step = _Step(texts, pool, still_open, eos_id, is_finished)
-        pool, done = _finish_texts(step, limits, last, search, size)
+        unfinished = _Pool(log_probs / search.length_divisor(size), log_probs, sizes[:, :beams], written)
+        step = texts, pool, unfinished
+        pool, done = _finish_texts(pool, unfinished, limits, last, search, size)
+        stay = None
         if any(done):
             leaving = [position for position, over in enumerate(done) if over]
             left = [texts[position] for position in leaving]
-            best = pool.select(torch.tensor(leaving, device=device)).hypotheses(left, eos_id, is_finished)
+            best = pool.select(torch.tensor(leaving, device=device)).hypotheses(left, model.eos_id, is_finished)
             for text, hypotheses in zip(left, best, strict=True):
                 found[text] = hypotheses
-            staying = [position for position, over in enumerate(done) if not over]
-            if not staying:
+            if all(done):
                 return
-            stay = torch.tensor(staying, device=device)
+            staying = [position for position, over in enumerate(done) if not over]
             texts, limits = [texts[position] for position in staying], [limits[position] for position in staying]
-            sequences = stay[:, None] * width + parents[stay]
-            log_probs, ids, written = log_probs[stay], ids[stay], written[stay]
-            pool, last = pool.select(stay), last[stay]
-            state = select_state(state, sequences.flatten(), stay)
-        else:
-            sequences = torch.arange(len(texts), device=device)[:, None] * width + parents
-            state = select_state(state, sequences.flatten())
+            stay = torch.tensor(staying, device=device)
+            log_probs, parents, ids, written, last = (each[stay] for each in (log_probs, parents, ids, written, last))
+            pool = pool.select(stay)
+        rows = torch.arange(len(texts), device=device) if stay is None else stay
+        state = select_state(state, (rows[:, None] * width + parents).flatten(), stay)
         yield step
-        scores, state = step_model(ids.view(-1, 1), state)
+        scores, state = decode_step(model, texts, ids.view(-1, 1), state, trace)
 
 
 def _candidates(scores: Tensor, log_probs: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,8 +227,11 @@ def _candidates(scores: Tensor, log_probs: Tensor, count: int, banned: Tensor) -
     """
     texts, hypotheses = log_probs.shape
     each = min(count, scores.shape[1])
-    # The best of a text are among the best of each of its hypotheses.
-    parts = [_top_log_probs(part, each, banned) for part in ([scores] if scores.is_cuda else scores.split(CPU_CHUNK))]
+    # The best of a text are among the best of each of its hypotheses; those left by the banned are not renormalised.
+    parts = [
+        top_candidates(part.float().log_softmax(1).index_fill_(1, banned, -torch.inf), each)
+        for part in ([scores] if scores.is_cuda else scores.split(CPU_CHUNK))
+    ]
     values, ids = (torch.cat(part).view(texts, hypotheses * each) for part in zip(*parts, strict=True))
     extended = values + log_probs.repeat_interleave(each, 1)
     best, ranks = extended.topk(min(count, hypotheses * each), dim=1)
@@ -262,33 +240,28 @@ def _candidates(scores: Tensor, log_probs: Tensor, count: int, banned: Tensor) -
     return F.pad(best, missing, value=-torch.inf), F.pad(parents, missing), F.pad(ids, missing)
 
 
-def _top_log_probs(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
-    """Top-k of log p, and ids, without the banned ones; the others are not renormalised."""
-    return top_candidates(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
-
-
 def _finish_texts(
-    step: _Step, limits: list[int], last: Tensor, search: BeamSearch, size: int
+    pool: _Pool, unfinished: _Pool, limits: list[int], last: Tensor, search: BeamSearch, size: int
 ) -> tuple[_Pool, list[bool]]:
-    """Move open hypotheses of texts at their length limit into the pool; and which texts are done."""
-    pool, at_limit = step.finished, [limit == size for limit in limits]
+    """The pool with the open hypotheses of texts at their length limit; and which texts are done: these, and those of
+    which no open hypothesis can still beat the worst of the pool.
+
+    Its log p can only fall, so its score is bounded by that log p at the most favourable length, the next or the last,
+    whose divisors [texts] are `last`.
+    """
+    at_limit = [limit == size for limit in limits]
     if any(at_limit):
         continuing = ~torch.tensor(at_limit, device=last.device)[:, None]
-        cut = replace(step.open, scores=step.open.scores.masked_fill(continuing, -torch.inf))
-        pool = pool.merge(cut, search.best)
+        pool = pool.merge(
+            replace(unfinished, scores=unfinished.scores.masked_fill(continuing, -torch.inf)), search.best
+        )
         if all(at_limit):
             return pool, at_limit
-    decided = _decided(pool, step.open.log_probs[:, 0], search, size, last).tolist()  # the step's only device sync
-    return pool, [one or other for one, other in zip(at_limit, decided, strict=True)]
-
-
-def _decided(pool: _Pool, best_open: Tensor, search: BeamSearch, size: int, last: Tensor) -> Tensor:
-    """[texts] whether no open hypothesis can still beat the worst of the pool: its log p can only fall, so its score is
-    bounded by that log p at the most favourable length, the next or the last, whose divisors [texts] are `last`."""
-    worst = pool.scores[:, -1]
-    bound = best_open / last.clamp(min=search.length_divisor(size + 1))
+    worst, bound = pool.scores[:, -1], unfinished.log_probs[:, 0] / last.clamp(min=search.length_divisor(size + 1))
     decided = worst >= bound
-    return decided | (worst > -torch.inf) if search.beams == 1 else decided
+    if search.beams == 1:
+        decided |= worst > -torch.inf
+    return pool, [one or other for one, other in zip(at_limit, decided.tolist(), strict=True)]  # the only device sync
 
 
 def _gather_ids(ids: Tensor, ranks: Tensor) -> Tensor:

@@ -20,7 +20,9 @@ class TraceNode:
     parent: int
     """Index of the hypothesis that it extends; -1 for the prompt."""
     id: int
-    log_prob: float
+    probability: float
+    """p of its last token."""
+    log_probability: float
     """log p of all its tokens."""
     score: float
     """Score if it ended here."""
@@ -55,13 +57,13 @@ class DecodingTrace:
         self.costs: list[StepCost] = []
         self._active: dict[int, list[int]] = {}  # text -> node of each of its sequences
         self._read: dict[int, int] = {}
-        self._attention: list[tuple[str, int, Tensor]] = []
+        self._attention: list[tuple[str, Tensor]] = []
 
     def record_attention(self, name: str, layer: int, value: Tensor) -> None:
         """A `Recorder` of attention [batch, heads, time, positions] or [batch, time, positions]."""
         if name.endswith(("attention", "alignment")):
             newest = value[..., -1, :].float().cpu()
-            self._attention.append((name, layer, newest.mean(1) if newest.dim() == 3 else newest))
+            self._attention.append((name, newest.mean(1) if newest.dim() == 3 else newest))
 
     def record_step(self, texts: list[int], ids: Tensor, state: Any) -> None:
         """Record the input ids [batch, time] of these texts and the state after them."""
@@ -80,31 +82,26 @@ class DecodingTrace:
         )
 
     def record_beam_search(
-        self,
-        texts: list[int],
-        candidates: tuple[Tensor, Tensor, Tensor],
-        scores: Tensor,
-        ends: Tensor,
-        chosen: Tensor,
+        self, texts: list[int], candidates: tuple[Tensor, Tensor, Tensor], scores: Tensor, ends: Tensor, chosen: Tensor
     ) -> None:
         """Record a step of beam search: log p, parents and new ids of the candidates [texts, candidates] in descending
         order, their scores if they end, whether they end, and the ranks of those that continue [texts, beams]."""
         beams = chosen.shape[1]
-        sums, parents, ids = (part.tolist() for part in candidates)
-        parts = zip(texts, sums, parents, ids, scores.tolist(), ends.tolist(), chosen.tolist(), strict=True)
-        for position, (text, *listed, ranks) in enumerate(parts):
-            outcomes: list[tuple[Outcome, str]] = []
-            for rank, closes in enumerate(listed[-1]):
-                if closes:
-                    inside = rank < beams
-                    reason = "end of text" if inside else f"end of text, but not among the top {beams}"
-                    outcomes.append(("ended" if inside else "dropped", reason))
-                elif rank in ranks:
-                    outcomes.append(("kept", f"among the top {beams} that continue"))
-                else:
-                    outcomes.append(("dropped", f"{beams} others are more probable"))
+
+        def outcome(rank: int, closes: bool, ranks: list[int]) -> tuple[Outcome, str]:
+            if closes and rank < beams:
+                return "ended", "end of text"
+            if closes:
+                return "dropped", f"end of text, but not among the top {beams}"
+            if rank in ranks:
+                return "kept", f"among the top {beams} that continue"
+            return "dropped", f"{beams} others are more probable"
+
+        parts = (part.tolist() for part in (*candidates, scores, ends, chosen))
+        for position, (text, *listed, closing, ranks) in enumerate(zip(texts, *parts, strict=True)):
+            outcomes = [outcome(rank, closes, ranks) for rank, closes in enumerate(closing)]
             first = position * len(self._active.get(text, [-1]))
-            self._extend(text, first, [*zip(*listed[:4], outcomes, strict=True)], ranks)
+            self._extend(text, first, [*zip(*listed, outcomes, strict=True)], ranks)
         self._attention.clear()
 
     def record_sampling(
@@ -116,7 +113,7 @@ class DecodingTrace:
             listed = dict(zip(ids[position].tolist(), values[position].tolist(), strict=True))
             listed |= {sampled: float(log_probs[position, sampled])}
             parent = self._active.get(text, [-1])[0]
-            before = 0.0 if parent < 0 else self.nodes[text][parent].log_prob
+            before = 0.0 if parent < 0 else self.nodes[text][parent].log_probability
             reason = "most probable" if greedy else "sampled"
             candidates = [
                 (before + log_prob, 0, id, before + log_prob,
@@ -135,12 +132,13 @@ class DecodingTrace:
             if total == -math.inf:  # the vocabulary is smaller than the beam
                 continue
             attention: dict[str, list[list[float]]] = {}
-            for name, _, value in self._attention if outcome != "dropped" else ():
+            for name, value in self._attention if outcome != "dropped" else ():
                 attention.setdefault(name, []).append(value[first + row].tolist())
             parent = parents[row]
+            step, before = (0, 0.0) if parent < 0 else (nodes[parent].step, nodes[parent].log_probability)
             node = TraceNode(
-                step=1 if parent < 0 else nodes[parent].step + 1, parent=parent, id=id, log_prob=total, score=score,
-                outcome=outcome, reason=reason, attention=attention,
+                step=step + 1, parent=parent, id=id, probability=math.exp(total - before), log_probability=total,
+                score=score, outcome=outcome, reason=reason, attention=attention,
             )  # fmt: skip
             nodes.append(node)
         self._active[text] = [numbers[rank] for rank in ranks]

@@ -8,15 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
+from keel.nn.inference_loop import length_batches
 from keel.systems.capabilities import CausalLM
 
 TOKENS_PER_BATCH = 16_384
 """Tokens per batch, padding included."""
 SCORED_PER_BATCH = 512
-"""Positions per batch at which the whole vocabulary is scored."""
+"""Positions per batch, about, at which the whole vocabulary is scored."""
 
 
 @runtime_checkable
@@ -81,41 +83,29 @@ def continuation_likelihoods(
     """Likelihood of each text after its context; contexts that exceed the model's are truncated on the left."""
     limit = model.max_context
     inputs = [[model.bos_id, *question.context, *question.text[:-1]] for question in questions]
-    sizes = [len(question.text) for question in questions]
+    sizes = np.array([len(question.text) for question in questions], np.int64)
     if limit is not None:
-        if sizes and max(sizes) > limit:
-            raise UsageError(f"a text of {max(sizes)} tokens exceeds the model's context of {limit}: shorten it")
-        cut = sum(len(ids) > limit for ids in inputs)
-        if cut:
+        if (longest := sizes.max(initial=0)) > limit:
+            raise UsageError(f"a text of {longest} tokens exceeds the model's context of {limit}: shorten it")
+        if cut := sum(len(ids) > limit for ids in inputs):
             note(on_event, f"{cut:,} of {len(inputs):,} contexts exceed {limit} tokens: truncated on the left")
         inputs = [ids[-limit:] for ids in inputs]
-    found: list[Likelihood | None] = [None] * len(inputs)
-    for batch in _batches(inputs, sizes):
-        time = max(len(inputs[index]) for index in batch)
-        ids = torch.tensor([inputs[index] + [0] * (time - len(inputs[index])) for index in batch])
-        ends = [time * row + len(inputs[index]) for row, index in enumerate(batch)]
-        spans = [range(end - sizes[index], end) for end, index in zip(ends, batch, strict=True)]
-        positions = torch.tensor([position for span in spans for position in span])
-        targets = torch.tensor([id for index in batch for id in questions[index].text])
-        scored = _score(model, ids, positions, targets)
-        bounds = np.cumsum([sizes[index] for index in batch])[:-1]
-        for index, part in zip(batch, np.split(scored, bounds, axis=1), strict=True):
-            found[index] = Likelihood(questions[index].text, part[0], part[1].astype(np.int64), part[2])
-    return [each for each in found if each is not None]
-
-
-def _batches(inputs: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:
-    """Indices of inputs of similar length, longest first."""
-    batch: list[int] = []
-    scored = 0
-    for index in sorted(range(len(inputs)), key=lambda index: -len(inputs[index])):
-        scored += sizes[index]
-        if batch and (len(inputs[batch[0]]) * (len(batch) + 1) > TOKENS_PER_BATCH or scored > SCORED_PER_BATCH):
-            yield batch
-            batch, scored = [], sizes[index]
-        batch.append(index)
-    if batch:
-        yield batch
+    found: dict[int, Likelihood] = {}
+    lengths = np.array([*map(len, inputs)], np.int64)
+    for similar in length_batches(lengths, SCORED_PER_BATCH, TOKENS_PER_BATCH):
+        borders = np.flatnonzero(np.diff(sizes[similar].cumsum() // SCORED_PER_BATCH)) + 1
+        for batch in np.split(similar, borders):
+            ids = TokenBatch.pad([inputs[index] for index in batch]).ids
+            ends = ids.shape[1] * np.arange(len(batch)) + lengths[batch]
+            positions = np.concatenate(
+                [np.arange(end - size, end) for end, size in zip(ends, sizes[batch], strict=True)]
+            )
+            targets = torch.tensor([id for index in batch for id in questions[index].text])
+            scored = _score(model, ids, torch.from_numpy(positions), targets)
+            parts = np.split(scored, sizes[batch].cumsum()[:-1], axis=1)
+            for index, (given, top, highest) in zip(batch.tolist(), parts, strict=True):
+                found[index] = Likelihood(questions[index].text, given, top.astype(np.int64), highest)
+    return [found[index] for index in range(len(inputs))]
 
 
 def _score(model: CausalLM, ids: Tensor, positions: Tensor, targets: Tensor) -> np.ndarray:

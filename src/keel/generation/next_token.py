@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from keel.errors import KeelError
+from keel.generation.decoding_trace import DecodingTrace
 from keel.nn.encoder import DecodingState
 from keel.systems.capabilities import CausalLM
 from keel.training.objective import State
@@ -48,6 +49,16 @@ def prompt_batch(model: CausalLM, prompts: Sequence[Sequence[int]], indices: lis
     if len(indices) < len(prompts):
         state = select_state(state, torch.tensor(indices), torch.tensor(indices))
     return torch.tensor([[model.bos_id, *prompts[index]] for index in indices]), state
+
+
+def decode_step(
+    model: CausalLM, texts: list[int], ids: Tensor, state: State | None, trace: DecodingTrace | None
+) -> tuple[Tensor, Any]:
+    """Logits [batch, vocab_size] after `ids` [batch, time] of these texts, and the new state; recorded in the trace."""
+    scores, state = model.step(ids, state, None if trace is None else trace.record_attention)
+    if trace is not None:
+        trace.record_step(texts, ids, state)
+    return scores, state
 
 
 def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import (
     BLOCK,
+    decode_step,
     group_by_length,
     prompt_batch,
     select_state,
@@ -114,13 +115,8 @@ def _sample_batch(
     # Random numbers come from the CPU, in blocks of fixed size: independent of device and of the number of tokens.
     generators = [torch.Generator().manual_seed(sampling.seed + index) for index in active]
     for step in range(max_new_tokens):
-        log_probs = None
-        if trace is None:
-            scores, state = model.step(ids, state)
-        else:
-            scores, state = model.step(ids, state, trace.record_attention)
-            trace.record_step(active, ids, state)
-            log_probs = scores.float().log_softmax(1)
+        scores, state = decode_step(model, active, ids, state, trace)
+        log_probs = None if trace is None else scores.float().log_softmax(1)
         if sampling.temperature and step % AHEAD == 0:
             blocks = [torch.rand(AHEAD, generator=generator, dtype=torch.float64) for generator in generators]
             uniforms = torch.stack(blocks).to(scores.device)  # [batch, AHEAD]
