@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
@@ -13,6 +14,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, note
 from keel.nn.encoder import Encoder
+from keel.nn.inference_loop import batched_inference
 from keel.systems.system import System
 
 Pool = Literal["mean", "cls", "none"]
@@ -84,39 +86,43 @@ class TextEncoder:
             inside[:] = vectors[window.inputs.first_start :][: len(inside)]
         return found
 
-    @torch.inference_mode()
     def _pooled_features(self, texts: list[list[int]]) -> np.ndarray:
         """[texts, width] pooled output of a sparse encoder, without a vector per token."""
         if (size := 4 * len(texts) * self.encoder.width) > MAX_BYTES:
             what = f"{len(texts):,} vectors of {self.encoder.width:,} numbers take {size / 2**30:.0f} GiB"
             raise UsageError(f"{what}: pass fewer texts at once")
         found = np.empty((len(texts), self.encoder.width), np.float32)
-        for start in range(0, len(texts), SPARSE_BATCH):
-            part = slice(start, start + SPARSE_BATCH)
-            batch = TokenBatch.pad([self.system.build_inputs(self.tokenizer, ids).ids for ids in texts[part]])
-            found[part] = self.encoder.pooled_features(batch.to(self.device)).float().cpu()
+
+        def infer(index: np.ndarray) -> Tensor:
+            batch = TokenBatch.pad([self.system.build_inputs(self.tokenizer, texts[number]).ids for number in index])
+            return self.encoder.pooled_features(batch.to(self.device)).float().cpu()
+
+        lengths = np.array([*map(len, texts)])
+        for index, vectors in batched_inference(self.encoder, lengths, infer, batch_size=SPARSE_BATCH):
+            found[index] = vectors
         return found
 
-    @torch.inference_mode()
     def _windows(self, texts: list[list[int]]) -> Iterator[tuple[_Window, np.ndarray]]:
         """Each window of each text with its [time, width] vectors, longest first unless the state is carried."""
-        windows = self._split(texts)
-        if not self.carry:
-            windows.sort(key=lambda window: -len(window.inputs.ids))
-        done, state, encoder = 0, None, self.encoder.eval()
-        while done < len(windows):
-            size = 1 if self.carry else max(1, BATCH_TOKENS // len(windows[done].inputs.ids))
-            batch = windows[done : done + size]
-            done += len(batch)
-            ids = TokenBatch.pad([window.inputs.ids for window in batch])
+        windows, state = self._split(texts), None
+
+        def infer(index: np.ndarray) -> np.ndarray:
+            nonlocal state
+            ids = TokenBatch.pad([windows[number].inputs.ids for number in index])
             inputs = self.system.with_subword_units(ids, self.tokenizer).to(self.device)
-            output = encoder(inputs, state=state, all_layers=self.layer != -1)
+            output = self.encoder(inputs, state=state, all_layers=self.layer != -1)
             if self.carry and (state := output.state) is None:
                 what = f"this {self.system.name} has no recurrent state to carry from text to text"
                 raise UsageError(f"{what}: leave out carry, or use elmo, ulmfit or a unidirectional rnn")
             chosen = output.top if self.layer == -1 else output.layers[self._layer_index()]
-            for window, vectors in zip(batch, chosen.float().cpu().numpy(), strict=True):
-                yield window, vectors[: len(window.inputs.ids)]
+            return chosen.float().cpu().numpy()
+
+        # Sequences of equal length keep their order.
+        lengths = np.array([0 if self.carry else len(window.inputs.ids) for window in windows])
+        size = 1 if self.carry else BATCH_TOKENS
+        for index, found in batched_inference(self.encoder, lengths, infer, batch_size=size, max_tokens=BATCH_TOKENS):
+            for number, vectors in zip(index, found, strict=True):
+                yield windows[number], vectors[: len(windows[number].inputs.ids)]
 
     def _split(self, texts: list[list[int]]) -> list[_Window]:
         size = self.system.max_text_length(self.tokenizer)
