@@ -1,5 +1,6 @@
 """Perplexity and bits per byte, comparable between models with different tokenizers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, isfinite, isnan, log, nan
 from typing import Any, Literal
@@ -16,9 +17,10 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore
 from keel.metrics.scores import RESAMPLES, Score, Scores
 from keel.model import Model
+from keel.nn.inference_loop import eval_mode
 from keel.systems.capabilities import LanguageModelSystem, SequentialEvaluation, WindowedEvaluation
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import Objective
+from keel.training.objective import Objective, Tensors
 
 MAX_PARTS = 500
 """Maximum number of parts of a text that are resampled for the interval."""
@@ -86,11 +88,10 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
         raise UsageError(f"{what}: use a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:
         raise UsageError(f"{model.card.title or 'this model'} has no language model head: use a pre-trained model")
-    windowed = isinstance(model.objective, WindowedEvaluation)
     window = model.objective.window if isinstance(model.objective, WindowedEvaluation) else 0
     if stride is None:
         stride = -(-window // 2)
-    elif not windowed:
+    elif not window:
         raise UsageError(f"{model.system.name} has no fixed context: omit --stride")
     elif not 1 <= stride <= window:
         raise UsageError(f"--stride must be between 1 and the {window} tokens of the context, not {stride}")
@@ -101,12 +102,12 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     unknown_bytes = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
     unknown_cost = (unknown_bytes + unknown) * log(BYTE_SYMBOLS)
     context = model.system.context_description
-    if windowed:
+    if window:
         context = f"all before it or at least {window - stride:,} (windows of {window:,}, stride {stride:,})"
     found = _losses(model.objective, data, stride)
     values: dict[str, Score] = {}
     for name, (nats, counts) in found.items():
-        means, inner = (np.array(_mean(*each)) for each in zip(nats, counts, strict=True))
+        means, inner = map(_mean, nats, counts)
         total = inner * counts[1].sum() + unknown_cost
         with np.errstate(over="ignore"):  # words of thousands of characters
             figures = np.exp(means), np.exp(total / words), total / size / log(2)
@@ -132,25 +133,11 @@ def _losses(objective: Objective, data: Documents, stride: int) -> dict[str, tup
     """Per loss: sums of -log p over parts of the text, and numbers of predictions, each [2, parts]: all predictions,
     and those without end-of-document tokens."""
     device = next(objective.parameters()).device
-    objective.eval()
     sums: dict[str, list[torch.Tensor]] = {}
     counts: dict[str, list[torch.Tensor]] = {}
-    windowed = objective if isinstance(objective, WindowedEvaluation) else None
-    total = windowed.window_count(data, stride) if windowed else objective.epoch_size(data)
-    with torch.inference_mode():
+    with torch.inference_mode(), eval_mode(objective):
         state = objective.initial_state(1)
-        chunk = max(1, 4096 // windowed.window) if windowed else 64
-        chunk = 1 if isinstance(objective, SequentialEvaluation) else max(1, min(chunk, total // MIN_PARTS))
-        for start in range(0, total, chunk):
-            examples = range(start, min(start + chunk, total))
-            if windowed:
-                batch = windowed.window_batch(data, stride, examples)
-            elif isinstance(objective, SequentialEvaluation):
-                batch = objective.sequential_batch(data, start)
-            else:
-                batch = objective.batch(
-                    data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(examples)), examples
-                )
+        for batch in _batches(objective, data, stride):
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)
@@ -160,27 +147,41 @@ def _losses(objective: Objective, data: Documents, stride: int) -> dict[str, tup
     return {name: (_columns(sums[name]), _columns(counts[name])) for name in sums}
 
 
+def _batches(objective: Objective, data: Documents, stride: int) -> Iterator[Tensors]:
+    """The whole text, in batches of one part where the state is carried from part to part."""
+    if isinstance(objective, SequentialEvaluation):
+        yield from (objective.sequential_batch(data, number) for number in range(objective.epoch_size(data)))
+        return
+    windowed = objective if isinstance(objective, WindowedEvaluation) else None
+    total = windowed.window_count(data, stride) if windowed else objective.epoch_size(data)
+    chunk = max(1, min(4096 // windowed.window if windowed else 64, total // MIN_PARTS))
+    for start in range(0, total, chunk):
+        examples = range(start, min(start + chunk, total))
+        rng = CounterRng(seed=0, step=0, first_example=0, batch_size=len(examples))
+        yield windowed.window_batch(data, stride, examples) if windowed else objective.batch(data, rng, examples)
+
+
 def _columns(parts: list[torch.Tensor]) -> np.ndarray:
     return torch.stack(parts, 1).cpu().numpy()
 
 
-def _mean(nats: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
+def _mean(nats: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Mean of -log p with its 95% bootstrap interval over parts of the text; nan for a single part."""
     starts = np.arange(0, len(nats), ceil(len(nats) / MAX_PARTS))
     parts = np.stack([np.add.reduceat(nats, starts), np.add.reduceat(counts, starts)])
     parts = parts[:, parts[1] > 0]
-    if parts.shape[1] < 2:
-        return nats.sum() / counts.sum(), nan, nan
-    count = parts.shape[1]
-    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    resampled, sizes = parts @ weights.T
-    low, high = np.quantile(resampled / sizes, (0.025, 0.975))
-    return nats.sum() / counts.sum(), low, high
+    mean, bounds = nats.sum() / counts.sum(), (nan, nan)
+    if (count := parts.shape[1]) > 1:
+        weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+        resampled, sizes = parts @ weights.T
+        bounds = np.quantile(resampled / sizes, (0.025, 0.975))
+    return np.array([mean, *bounds])
 
 
 def _score(figures: np.ndarray) -> Score:
-    value, low, high = figures.tolist()
-    return Score(value=value, low=None if isnan(low) else low, high=None if isnan(high) else high)
+    value, *bounds = figures.tolist()
+    low, high = (None if isnan(bound) else bound for bound in bounds)
+    return Score(value=value, low=low, high=high)
 
 
 def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:

@@ -226,13 +226,7 @@ def evaluate_analogies(
         if (total := sum(section.total for section in kind))
     }
     return Analogies(
-        main="accuracy",
-        values=values,
-        count=int(known.sum()),
-        errors=[],
-        by=by,
-        words=len(units),
-        sections=sections,
+        main="accuracy", values=values, count=int(known.sum()), errors=[], by=by, words=len(units), sections=sections
     )
 
 

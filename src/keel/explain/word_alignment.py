@@ -14,6 +14,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Encoding, Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Decoder, Encoder
+from keel.nn.inference_loop import eval_mode
 from keel.systems.system import System
 
 NAMES = ("alignment", "cross_attention")
@@ -70,27 +71,19 @@ def align_words(
         if name in NAMES:
             recorded[number] = value[0].float().cpu()  # [time, source], of a transformer [heads, time, source]
 
-    was_training = encoder.training, decoder.training
-    encoder.eval()
-    decoder.eval()
-    try:
-        with torch.inference_mode():
-            memory = decoder.project_source(encoder(batch), batch)
-            ids = torch.tensor([[target_tokenizer.cls_id, *written.ids]], device=batch.ids.device)
-            decoder(ids, memory, record=record)
-    finally:
-        encoder.train(was_training[0])
-        decoder.train(was_training[1])
+    with torch.inference_mode(), eval_mode(encoder), eval_mode(decoder):
+        memory = decoder.project_source(encoder(batch), batch)
+        ids = torch.tensor([[target_tokenizer.cls_id, *written.ids]], device=batch.ids.device)
+        decoder(ids, memory, record=record)
     if layer is not None and layer not in recorded:
         raise KeelError(f"there is no layer {layer} with cross-attention: choose from 0 to {len(recorded) - 1}")
-    chosen = [recorded[index] if recorded[index].ndim == 3 else recorded[index][None] for index in sorted(recorded)]
-    weights = torch.stack(
-        chosen if layer is None else [recorded[layer].reshape(chosen[0].shape)]
-    )  # [layers, heads, ...]
+    chosen = [recorded[number] for number in (sorted(recorded) if layer is None else [layer])]
+    weights = torch.stack([each if each.ndim == 3 else each[None] for each in chosen])  # [layers, heads, ...]
     if head is not None and not 0 <= head < weights.shape[1]:
         raise KeelError(f"there is no head {head}: choose from 0 to {weights.shape[1] - 1}")
-    weights = weights if head is None else weights[:, head : head + 1]
-    found = weights.mean((0, 1)).numpy()  # [target with its end token, source with its special tokens]
+    found = (
+        (weights if head is None else weights[:, head : head + 1]).mean((0, 1)).numpy()
+    )  # [target with its end token, source with its special tokens]
     across = _group_words(inputs.ids, inputs.first_start, read, source, source_tokenizer, subwords=subwords)
     end = target_tokenizer.sep_id
     down = _group_words([*written.ids, end], 0, written, target, target_tokenizer, subwords=subwords)

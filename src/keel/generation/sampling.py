@@ -11,14 +11,7 @@ from torch.nn import functional as F
 from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
-from keel.generation.next_token import (
-    BLOCK,
-    decode_step,
-    group_by_length,
-    prompt_batch,
-    select_state,
-    top_candidates,
-)
+from keel.generation.next_token import BLOCK, decode_step, group_by_length, prompt_batch, select_state, top_candidates
 from keel.systems.capabilities import CausalLM
 
 AHEAD = 64

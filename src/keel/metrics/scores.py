@@ -157,8 +157,8 @@ def _score_single_label(
     true, guess = confusion.nonzero()
     cells = np.vstack([confusion[true, guess], rng.multinomial(count, confusion[true, guess] / count, RESAMPLES)])
     one_hot = np.eye(classes)
-    hits, counts = cells @ (one_hot[true] * (true == guess)[:, None]), (cells @ one_hot[true], cells @ one_hot[guess])
-    values = _from_counts(hits, *counts, positive)
+    hits = cells @ (one_hot[true] * (true == guess)[:, None])
+    values = _from_counts(hits, cells @ one_hot[true], cells @ one_hot[guess], positive)
     wrong = np.flatnonzero(predicted != targets)
     names = [labels.names[number] for number in predicted]
     return Scores(
