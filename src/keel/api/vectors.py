@@ -135,13 +135,13 @@ def word_map(
     frequent = [row for row, word in enumerate(space.words) if any(letter.isalpha() for letter in word)]
     rows = list(dict.fromkeys([*rows, *frequent[: top or (0 if rows else 200)]]))
     units = space.units(rows)
-    flat = project(units, by, seed)
+    points, explained_variance = project(units, by, seed)
     index = {row: number for number, row in enumerate(rows)}
     arrows = [(index[space.row(one)], index[space.row(other)]) for one, other in arrow_words]
-    picture, unnamed = draw_map([space.words[row] for row in rows], flat.points, arrows)
+    picture, unnamed = draw_map([space.words[row] for row in rows], points, arrows)
     caption = [f"{len(rows):,} words by {'t-SNE' if by == 'tsne' else 'PCA'}."]
-    if flat.explained_variance is not None:
-        caption.append(f"The two components explain {flat.explained_variance:.0%} of the variance.")
+    if explained_variance is not None:
+        caption.append(f"The two components explain {explained_variance:.0%} of the variance.")
     if len(arrows) > 1:
         caption.append(f"Mean cosine between the arrows, in all dimensions: {_parallel(units, arrows):.2f}.")
     if unnamed:
