@@ -55,7 +55,9 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
     )
 
 
-def _entity_counts(truth: list[Sequence[str]], guess: list[Sequence[str]]) -> tuple[np.ndarray, dict[str, slice]]:
+def _entity_counts(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, dict[str, slice]]:
     """[3, sentences, types] correct, true and predicted entities; and the columns of all types ("") and of each one
     ("\\0LOC")."""
     found = [(extract_entities(one), extract_entities(two)) for one, two in zip(truth, guess, strict=True)]
