@@ -193,7 +193,7 @@ def test_names_of_other_tools_are_known(theirs: str, ours: str) -> None:
     assert str(error) == f"x: unknown name {theirs!r}; Keel calls it {ours!r}"
 
 
-def test_a_name_that_means_another_figure_says_which() -> None:
+def test_a_synonym_of_another_unit_names_the_conversion() -> None:
     error = config.unknown_name("num_attention_heads", ["width", "head_dim"], "x")
     assert str(error) == "x: unknown name 'num_attention_heads'; Keel calls it 'head_dim' (width / heads)"
 
@@ -217,7 +217,7 @@ def test_many_known_names_are_sorted_and_cut_short() -> None:
 class Bounded(Validated):
     layers: Annotated[int, Ge(1), Le(1000)] = 2
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
-    rate: Annotated[float, Gt(0)] = 0.5
+    scale: Annotated[float, Gt(0)] = 0.5
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,14 @@ class Bounded(Validated):
         ("layers", 1.5, "a whole number"),
     ],
 )
-def test_bounds_of_the_annotation_are_enforced_wherever_a_setting_is_made(field: str, wrong: Any, says: str) -> None:
+def test_bounds_of_the_annotation_are_enforced_wherever_a_setting_is_made(
+    field: str, wrong: Any, sentence: str
+) -> None:
     for make in (
         lambda: Bounded(**{field: wrong}),
         lambda: replace(Bounded(), **{field: wrong}),
         lambda: from_dict(Bounded, {field: wrong}),
         lambda: parse_value(get_type_hints(Bounded, include_extras=True)[field], str(wrong), field),
     ):
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(UsageError, match=sentence):
             make()

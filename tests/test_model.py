@@ -1,4 +1,4 @@
-"""A model keeps everything through its folder, others read that folder as it stands, and it answers when asked."""
+"""A model keeps everything through its folder, others read that folder unchanged, and it predicts."""
 
 import errno
 import json
@@ -47,7 +47,7 @@ def tokenizer(english_corpus: Path) -> Tokenizer:
     return Tokenizer.train(Corpus(english_corpus), size=300)
 
 
-def made(
+def build_model(
     tokenizer: Tokenizer, *, heads: bool = True, task: str = "", labels: Labels | None = None, **settings: Any
 ) -> Model:
     """A model with random weights, larger than at birth so that outputs differ."""
@@ -105,7 +105,7 @@ SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_saved_is_loaded(tokenizer: Tokenizer, tmp_path: Path, shape: str) -> None:
     settings, named, extra = SHAPES[shape]
-    model = made(tokenizer, **settings)
+    model = build_model(tokenizer, **settings)
     model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert_equal(model, again)
@@ -127,10 +127,10 @@ def test_what_is_saved_is_loaded(tokenizer: Tokenizer, tmp_path: Path, shape: st
 @pytest.mark.parametrize("shape", SHAPES)
 def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_path: Path, shape: str) -> None:
     settings, named, _ = SHAPES[shape]
-    model = made(tokenizer, **settings)
+    model = build_model(tokenizer, **settings)
     model.save(tmp_path)
-    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    inputs = pieces([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")
+    hf_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    inputs = hf_tokenizer([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")
     lengths = inputs["attention_mask"].sum(1)
     rows = TokenBatch(ids=inputs["input_ids"], lengths=lengths, segments=inputs["token_type_ids"])
     ours = [model.system.build_inputs(tokenizer, *tokenizer.encode_many([a, b])) for a, b in PAIRS]
@@ -166,7 +166,7 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
 
 
 def test_a_folder_that_transformers_saved_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    made(tokenizer).save(tmp_path / "ours")
+    build_model(tokenizer).save(tmp_path / "ours")
     peer = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "ours")
     with torch.no_grad():
         peer.bert.pooler.dense.bias.add_(1)
@@ -179,15 +179,15 @@ def test_a_folder_that_transformers_saved_again(tokenizer: Tokenizer, tmp_path: 
 
 
 def test_our_own_folder_must_have_all_that_it_names(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    made(tokenizer, heads=False, task="classify", labels=ONE).save(tmp_path / "classifier")
-    made(tokenizer, heads=False).save(tmp_path / "body")
+    build_model(tokenizer, heads=False, task="classify", labels=ONE).save(tmp_path / "classifier")
+    build_model(tokenizer, heads=False).save(tmp_path / "body")
     shutil.copy(tmp_path / "body" / "model.safetensors", tmp_path / "classifier" / "model.safetensors")
     with pytest.raises(KeelError, match=r"lack classifier\.bias, classifier\.weight"):
         Model.load(tmp_path / "classifier")
 
 
 def test_the_card_is_readme_and_configuration(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = made(tokenizer)
+    model = build_model(tokenizer)
     dev = {"main": "accuracy", "values": {"accuracy": {"value": 0.91234, "low": 0.9, "high": 0.93}}}
     model.card = Card(
         title="wiki",
@@ -214,7 +214,7 @@ def test_the_card_is_readme_and_configuration(tokenizer: Tokenizer, tmp_path: Pa
 
 
 def test_a_folder_without_a_card_is_known_by_its_name(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    made(tokenizer).save(tmp_path / "model")
+    build_model(tokenizer).save(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     config["keel"]["card"] = {"title": "named", "field_of_the_future": 1}
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
@@ -225,7 +225,7 @@ def test_a_folder_without_a_card_is_known_by_its_name(tokenizer: Tokenizer, tmp_
 
 
 def test_saving_into_a_folder_that_is_taken(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    first, second = made(tokenizer, next_sentence=False), made(tokenizer, heads=False)
+    first, second = build_model(tokenizer, next_sentence=False), build_model(tokenizer, heads=False)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "log.jsonl").write_text("{}")
     first.save(tmp_path)
@@ -248,7 +248,10 @@ def test_saving_into_a_folder_that_is_taken(tokenizer: Tokenizer, tmp_path: Path
 def test_whenever_a_save_is_cut_off_the_folder_holds_the_old_model_or_the_new(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
-    old, new = made(tokenizer, next_sentence=False), made(tokenizer, heads=False, task="classify", labels=ONE)
+    old, new = (
+        build_model(tokenizer, next_sentence=False),
+        build_model(tokenizer, heads=False, task="classify", labels=ONE),
+    )
     old.save(tmp_path)
 
     class Killed(BaseException):
@@ -281,7 +284,7 @@ def test_whenever_a_save_is_cut_off_the_folder_holds_the_old_model_or_the_new(
 
 
 def test_a_full_disk_loses_nothing(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = made(tokenizer), made(tokenizer, heads=False)
+    old, new = build_model(tokenizer), build_model(tokenizer, heads=False)
     old.save(tmp_path / "model")
 
     def full(*arguments: Any) -> None:
@@ -297,7 +300,7 @@ def test_a_full_disk_loses_nothing(tokenizer: Tokenizer, tmp_path: Path, monkeyp
 
 
 def test_sentence_vectors(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer)
+    model = build_model(tokenizer)
     vectors = model.encode(TEXTS)
     assert vectors.shape == (len(TEXTS), 32)
     assert vectors.dtype == np.float32
@@ -305,9 +308,9 @@ def test_sentence_vectors(tokenizer: Tokenizer) -> None:
         alone = model.encode(text)
         assert alone.shape == (32,)
         np.testing.assert_allclose(alone, vector, rtol=1e-4, atol=1e-5)
-    framed = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[0]).ids).ids
+    inputs_of = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[0]).ids).ids
     with torch.inference_mode():
-        layers = model.encoder(TokenBatch.pad([framed]), all_layers=True).layers
+        layers = model.encoder(TokenBatch.pad([inputs_of]), all_layers=True).layers
     for layer in (0, 1, 2, -1, -2):
         np.testing.assert_allclose(model.encode(TEXTS, layer=layer)[0], layers[layer][0].mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(model.encode(TEXTS, pool="cls")[0], layers[-1][0, 0], rtol=1e-4, atol=1e-5)
@@ -322,25 +325,25 @@ def test_sentence_vectors(tokenizer: Tokenizer) -> None:
 def test_what_is_no_text_has_no_vector(tokenizer: Tokenizer, texts: Any) -> None:
     for pool in ("mean", "none"):
         with pytest.raises(UsageError, match=r"(None|5) is no text: give a string, or a list of strings"):
-            made(tokenizer).encode(texts, pool=pool)
+            build_model(tokenizer).encode(texts, pool=pool)
 
 
-def test_word_vectors_know_their_places(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer)
+def test_token_vectors_have_offsets(tokenizer: Tokenizer) -> None:
+    model = build_model(tokenizer)
     found = model.encode(TEXTS, pool="none")
     assert [len(text.tokens) for text in found] == [len(ids) for ids in tokenizer.encode_many(TEXTS)]
     for text, words in zip(TEXTS, found, strict=True):
         assert words.vectors.shape == (len(words.tokens), 32)
-        spelled = [text[start:end].lower() for start, end in words.offsets]
-        assert spelled == [piece.removeprefix("##") for piece in words.tokens]
-    framed = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[2]).ids).ids
+        covered = [text[start:end].lower() for start, end in words.offsets]
+        assert covered == [token.removeprefix("##") for token in words.tokens]
+    inputs_of = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[2]).ids).ids
     with torch.inference_mode():
-        top = model.encoder(TokenBatch.pad([framed])).top[0, 1:-1]
+        top = model.encoder(TokenBatch.pad([inputs_of])).top[0, 1:-1]
     np.testing.assert_allclose(found[2].vectors, top, rtol=1e-4, atol=1e-5)
 
 
-def test_a_long_text_is_read_whole_in_parts_and_it_is_said(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer)
+def test_a_long_text_is_split_into_windows_with_a_note(tokenizer: Tokenizer) -> None:
+    model = build_model(tokenizer)
     words = " ".join(["boat"] * 40 + ["judge"] * 40)
     ids = tokenizer.encode(words).ids
     notes: list[str] = []
@@ -358,18 +361,18 @@ def test_a_long_text_is_read_whole_in_parts_and_it_is_said(tokenizer: Tokenizer)
         model.fill(f"{words} [MASK]")
 
 
-def test_blanks_are_filled_as_transformers_fills_them(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model = made(tokenizer)
+def test_masks_are_filled_as_in_transformers(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = build_model(tokenizer)
     model.save(tmp_path)
     peer = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
-    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    inputs = pieces("The [MASK] reads a [MASK].", return_tensors="pt")
+    hf_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    inputs = hf_tokenizer("The [MASK] reads a [MASK].", return_tensors="pt")
     with torch.inference_mode():
-        chances = peer(**inputs).logits[inputs["input_ids"] == tokenizer.mask_id].softmax(-1)
+        probabilities = peer(**inputs).logits[inputs["input_ids"] == tokenizer.mask_id].softmax(-1)
     for text in ("The [MASK] reads a [MASK].", "The ___ reads a __.", "The [mask] reads a ＿＿＿."):
         found = model.fill(text, top=4)
         assert [len(candidates) for candidates in found] == [4, 4]
-        for candidates, expected in zip(found, chances, strict=True):
+        for candidates, expected in zip(found, probabilities, strict=True):
             best = expected.topk(4)
             assert [candidate.word for candidate in candidates] == [
                 tokenizer.token_of(i) for i in best.indices.tolist()
@@ -378,11 +381,11 @@ def test_blanks_are_filled_as_transformers_fills_them(tokenizer: Tokenizer, tmp_
     with pytest.raises(UsageError, match="no mask"):
         model.fill("The sailor reads.")
     with pytest.raises(KeelError, match="no masked language model head"):
-        made(tokenizer, heads=False).fill("The ___")
+        build_model(tokenizer, heads=False).fill("The ___")
 
 
 def test_chinese(chinese_corpus: Path, tmp_path: Path) -> None:
-    model = made(Tokenizer.train(Corpus(chinese_corpus), size=1000))
+    model = build_model(Tokenizer.train(Corpus(chinese_corpus), size=1000))
     model.save(tmp_path)
     (candidates,) = Model.load(tmp_path).fill("厨师每天准备___包。")
     assert len(candidates) == 5
@@ -393,7 +396,7 @@ def test_chinese(chinese_corpus: Path, tmp_path: Path) -> None:
 
 
 def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer, heads=False, task="classify", labels=ONE)
+    model = build_model(tokenizer, heads=False, task="classify", labels=ONE)
     one = model.predict(TEXTS[0])
     assert one.label in ONE.names
     assert model.predict(TEXTS)[0].label == one.label
@@ -403,16 +406,16 @@ def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
         model.predict(["fine", ("a", "b")])
     with pytest.raises(UsageError, match="item 1 is None, but this model expects a text"):
         model.predict(None)
-    pair = made(tokenizer, heads=False, task="pair", labels=ONE)
+    pair = build_model(tokenizer, heads=False, task="pair", labels=ONE)
     assert pair.predict(PAIRS)[1].label == pair.predict(PAIRS[1]).label
     with pytest.raises(UsageError, match="a pair"):
         pair.predict("one text")
     with pytest.raises(KeelError, match="fine-tune"):
-        made(tokenizer).predict("text")
+        build_model(tokenizer).predict("text")
 
 
 def test_a_device_that_is_not_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    made(tokenizer).save(tmp_path)
+    build_model(tokenizer).save(tmp_path)
     with pytest.raises(UsageError, match="device"):
         Model.load(tmp_path, device="gpu9")
 
@@ -426,10 +429,10 @@ def test_pickles_and_copies_answer_as_the_model_does(english_corpus: Path, syste
     objective = system.build_objective(encoder, tokenizer)
     model = Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective, task=task).to("cpu")
     model.tokenizer.compile()
-    said = model.predict(TEXTS)
+    expected_predictions = model.predict(TEXTS)
     for other in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
         assert_equal(model, other)
-        assert other.predict(TEXTS) == said
+        assert other.predict(TEXTS) == expected_predictions
         assert other.task is not None
         assert other.task.encoder is other.encoder
         assert other.task.tokenizer is other.tokenizer

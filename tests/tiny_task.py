@@ -1,4 +1,4 @@
-"""A tokenizer and a BERT small enough to learn in seconds, and texts that can be told apart by one word."""
+"""A tokenizer and a BERT small enough to learn in seconds, and texts whose label is given by one word."""
 
 import random
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from keel.tasks import TASKS
 from keel.tasks.classify import TextClassification
 
 WORDS = "the a film story actor scene and with of it was very long short old new quiet loud red blue house garden"
-MARKS = {"good": "wonderful", "bad": "dreadful", "odd": "strange"}
+LABEL_WORDS = {"good": "wonderful", "bad": "dreadful", "odd": "strange"}
 
 MakeTask = Callable[..., TextClassification]
 
@@ -28,14 +28,14 @@ def sentences(count: int, labels: list[str], seed: int = 0, longest: int = 12) -
     for number in range(count):
         words: list[str] = rng.choices(WORDS.split(), k=rng.randint(2, longest))
         label = labels[number % len(labels)]
-        words.insert(rng.randint(0, len(words)), MARKS[label])
+        words.insert(rng.randint(0, len(words)), LABEL_WORDS[label])
         pairs.append((" ".join(words), label))
     return pairs
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    text = " ".join([WORDS, *MARKS.values()])
+    text = " ".join([WORDS, *LABEL_WORDS.values()])
     return Tokenizer.train(Corpus.of([text] * 4), kind="words", size=100)
 
 

@@ -7,6 +7,8 @@ import difflib
 import functools
 import inspect
 import json
+import math
+import operator
 import os
 import re
 import textwrap
@@ -85,49 +87,21 @@ EXPECTED = {int: "a whole number", float: "a number", bool: "true or false", str
 
 
 @dataclasses.dataclass(frozen=True)
-class Ge:
+class Bound:
     """Bound of a setting in its annotation: `Annotated[int, Ge(1)]` is 1 or more."""
 
+    holds: Callable[[float, float], bool]
+    text: str
     bound: float
 
     def __str__(self) -> str:
-        return f"{self.bound:,} or more"
-
-    def accepts(self, value: float) -> bool:
-        return value >= self.bound
+        return self.text.format(self.bound)
 
 
-@dataclasses.dataclass(frozen=True)
-class Gt(Ge):
-    """Above the bound."""
-
-    def __str__(self) -> str:
-        return f"above {self.bound:,}"
-
-    def accepts(self, value: float) -> bool:
-        return value > self.bound
-
-
-@dataclasses.dataclass(frozen=True)
-class Le(Ge):
-    """The bound or less."""
-
-    def __str__(self) -> str:
-        return f"{self.bound:,} or less"
-
-    def accepts(self, value: float) -> bool:
-        return value <= self.bound
-
-
-@dataclasses.dataclass(frozen=True)
-class Lt(Ge):
-    """Below the bound."""
-
-    def __str__(self) -> str:
-        return f"below {self.bound:,}"
-
-    def accepts(self, value: float) -> bool:
-        return value < self.bound
+Ge = functools.partial(Bound, operator.ge, "{:,} or more")
+Gt = functools.partial(Bound, operator.gt, "above {:,}")
+Le = functools.partial(Bound, operator.le, "{:,} or less")
+Lt = functools.partial(Bound, operator.lt, "below {:,}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +129,10 @@ class Validated:
     """The fields that were passed, as opposed to those left at their defaults."""
 
     def __new__(cls, **fields: Any) -> Self:
-        check(cls, fields)  # before any __post_init__, and no subclass can forget it
+        hints = _hints(cls)
+        for name, value in fields.items():  # before any __post_init__, and no subclass can forget it
+            if name in hints:
+                _typed(hints[name], value, f"{cls.__name__}: {name}")
         settings = super().__new__(cls)
         object.__setattr__(settings, "given", frozenset(fields))
         return settings
@@ -176,9 +153,28 @@ def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
     return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.init}
 
 
-def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str = "recipe.toml") -> Settings:
+def from_dict(cls: type[Settings], values: Any, where: str = "recipe.toml", prefix: str = "") -> Settings:
     """Build `cls` from plain data; refuses unknown names, wrong types and missing settings, naming their location."""
-    return _build(cls, values, where, "")
+    place = f"{where}: [{prefix[:-1]}]" if prefix else where
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{place} must be a table of settings, not {values!r}")
+    hints = _hints(cls)
+    given = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise unknown_name(name, hints, place)
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(hints[name]):
+            given[name] = from_dict(hints[name], value, where, f"{prefix}{name}.")
+        else:
+            given[name] = _typed(hints[name], value, f"{where}: {prefix}{name}")
+    for field in dataclasses.fields(cls):
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if field.init and needed and field.name not in given:
+            raise UsageError(f"{place}: {field.name!r} is missing; add it")
+    try:
+        return cls(**given)
+    except KeelError as error:  # incompatible values, refused by __post_init__
+        raise UsageError(f"{place}: {error}") from None
 
 
 def replace(settings: Settings, **overrides: Any) -> Settings:
@@ -201,14 +197,6 @@ def replace(settings: Settings, **overrides: Any) -> Settings:
             raise UsageError(f"{where}: {head} is not a section, so there is no {head}.{next(iter(values))}")
         changes[head] = replace(section, **values)
     return dataclasses.replace(settings, **changes)
-
-
-def check(cls: type, values: Mapping[str, Any]) -> None:
-    """Refuse values that do not convert the annotations of `cls`; unknown names are left to its constructor."""
-    hints = _hints(cls)
-    for name, value in values.items():
-        if name in hints:
-            _typed(hints[name], value, f"{cls.__name__}: {name}")
 
 
 def parse_value(annotation: Any, text: str, where: str) -> Any:
@@ -277,29 +265,6 @@ def unknown_name(name: str, known: Iterable[str], where: str) -> UsageError:
     return UsageError(f"{where}: unknown name {name!r}; {remedy}")
 
 
-def _build(cls: type[Settings], values: Any, where: str, prefix: str) -> Settings:
-    place = f"{where}: [{prefix[:-1]}]" if prefix else where
-    if not isinstance(values, Mapping):
-        raise UsageError(f"{place} must be a table of settings, not {values!r}")
-    hints = _hints(cls)
-    given = {}
-    for name, value in values.items():
-        if name not in hints:
-            raise unknown_name(name, hints, place)
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(hints[name]):
-            given[name] = _build(hints[name], value, where, f"{prefix}{name}.")
-        else:
-            given[name] = _typed(hints[name], value, f"{where}: {prefix}{name}")
-    for field in dataclasses.fields(cls):
-        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if field.init and needed and field.name not in given:
-            raise UsageError(f"{place}: {field.name!r} is missing; add it")
-    try:
-        return cls(**given)
-    except KeelError as error:  # incompatible values, refused by __post_init__
-        raise UsageError(f"{place}: {error}") from None
-
-
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     annotations = get_type_hints(cls, include_extras=True)
@@ -332,14 +297,14 @@ def _typed(annotation: Any, value: Any, where: str) -> Any:
     if _is_union(annotation):
         return _first_fit(annotation, value, where, _typed)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return value if isinstance(value, annotation) else _build(annotation, value, where, "")
+        return value if isinstance(value, annotation) else from_dict(annotation, value, where)
     if get_origin(annotation) is tuple and isinstance(value, list | tuple):
         return _each(annotation, value, where, _typed)
     if get_origin(annotation) is Literal:
         for choice in get_args(annotation):
             if type(choice) is type(value) and choice == value:
                 return choice
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # NaN is no setting
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf  # and not NaN
     if annotation is int and number and value == value // 1:
         return int(value)
     if annotation is float and number:
@@ -351,8 +316,8 @@ def _typed(annotation: Any, value: Any, where: str) -> Any:
     raise _refusal(annotation, value, where)
 
 
-def _bounded(value: Any, bounds: Sequence[Ge], where: str) -> Any:
-    if all(bound.accepts(value) for bound in bounds):
+def _bounded(value: Any, bounds: Sequence[Bound], where: str) -> Any:
+    if all(each.holds(value, each.bound) for each in bounds):
         return value
     raise UsageError(f"{where} must be {' and '.join(map(str, bounds))}, not {value}")
 

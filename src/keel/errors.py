@@ -1,7 +1,7 @@
 """Errors for the user: one sentence with what is wrong, where, and the remedy.
 
 Messages are written once, with settings as command-line flags (`--train.steps`). Python callers read the argument's
-name instead (`train.steps`); the command line shows messages as they are written, inside `naming_flags`.
+name instead (`train.steps`); the command line shows messages unchanged, inside `naming_flags`.
 """
 
 import re

@@ -141,7 +141,7 @@ class Model:
         huggingface.save(Path(folder), self.to_stored(), overwrite=overwrite)
 
     def to_stored(self) -> StoredModel:
-        """The model as it is written to disk."""
+        """The contents of the model folder."""
         keel: dict[str, Any] = {"card": to_dict(self.card)}
         config: dict[str, Any] = {**self.tokenizer.config_token_ids, "keel": keel}
         target = None

@@ -1,4 +1,4 @@
-"""Fine-tuning level by level, the same for every system."""
+"""Fine-tuning by groups of layers, the same for every system."""
 
 from typing import Any
 
@@ -58,26 +58,26 @@ def level_of(model: Model, name: str) -> int:
 def test_one_level_more_learns_each_epoch(system: System, levels: int, tokenizer: Tokenizer) -> None:
     base = untrained(system, tokenizer)
     for epochs in range(1, levels + 2):
-        heard: list[Event] = []
-        tuned = finetune(base, EXAMPLES, epochs=epochs, unfreeze="gradual", on_event=heard.append, **SETTINGS)
+        events: list[Event] = []
+        tuned = finetune(base, EXAMPLES, epochs=epochs, unfreeze="gradual", on_event=events.append, **SETTINGS)
         moved = {
             level_of(base, name)
             for name, value in base.encoder.named_parameters()
             if not torch.equal(value, tuned.encoder.get_parameter(name))
         }
         assert moved - {0} == set(range(1, min(epochs, levels)))
-        told = [event["text"] for event in heard if "layer groups" in event.get("text", "")]
+        notes_found = [event["text"] for event in events if "layer groups" in event.get("text", "")]
         if epochs < levels:
             early = f"this run unfreezes only {epochs} of {levels} layer groups: "
-            assert told.pop(0) == early + f"to train all of them, use epochs={levels} or more"
-        assert told == [
+            assert notes_found.pop(0) == early + f"to train all of them, use epochs={levels} or more"
+        assert notes_found == [
             f"step {2 * n - 2}: {n} of {levels} layer groups are trained" for n in range(1, min(epochs, levels) + 1)
         ]
 
 
 @pytest.mark.parametrize(("system", "levels"), SYSTEMS, ids=[system.name for system, _ in SYSTEMS])
 def test_lower_levels_take_smaller_steps(system: System, levels: int, tokenizer: Tokenizer) -> None:
-    """The first step of AdamW is as long as its rate, whatever the gradient."""
+    """The first step of AdamW is as long as its learning rate, whatever the gradient."""
     base = untrained(system, tokenizer)
     settings = {**SETTINGS, "schedule": "constant", "lr": 0.01, "weight_decay": 0.0, "warmup": 0.0}
     tuned = finetune(base, EXAMPLES, steps=1, layer_decay=0.5, unfreeze="none", epsilon=1e-12, **settings)
@@ -92,9 +92,9 @@ def test_elmo_mixes_its_layers_whether_it_learns_or_not(settings: dict[str, Any]
     base = untrained(SYSTEMS[-1][0], tokenizer)
     tuned = finetune(base, EXAMPLES, epochs=1, **SETTINGS, **settings)
     assert len(layer_weights(tuned).weights) == 3
-    told = finetune(base, EXAMPLES, epochs=1, mix=False, **SETTINGS, **settings)
-    assert told.task is not None
-    assert told.task.mix is None
+    notes_found = finetune(base, EXAMPLES, epochs=1, mix=False, **SETTINGS, **settings)
+    assert notes_found.task is not None
+    assert notes_found.task.mix is None
 
 
 def test_a_frozen_encoder_has_no_levels_to_unfreeze(tokenizer: Tokenizer) -> None:
@@ -111,7 +111,7 @@ def test_what_makes_updates_of_its_own_has_no_levels(settings: dict[str, Any]) -
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("system", "levels"), SYSTEMS, ids=[system.name for system, _ in SYSTEMS])
-def test_graphs_are_captured_anew_when_a_level_joins(system: System, levels: int, tokenizer: Tokenizer) -> None:
+def test_graphs_are_captured_again_when_a_group_is_unfrozen(system: System, levels: int, tokenizer: Tokenizer) -> None:
     base = untrained(system, tokenizer)
     settings = {**SETTINGS, "device": "cuda", "lr": 0.01}
     for epochs in (1, 2, levels):  # ten steps each, of which most are replayed
@@ -125,12 +125,12 @@ def test_graphs_are_captured_anew_when_a_level_joins(system: System, levels: int
 
 
 def notes(base: Any, examples: list[Any], **settings: Any) -> tuple[Model, list[str]]:
-    heard: list[Event] = []
-    model = finetune(base, examples, device="cpu", on_event=heard.append, **settings)
-    return model, [event["text"] for event in heard if event["event"] == "note"]
+    events: list[Event] = []
+    model = finetune(base, examples, device="cpu", on_event=events.append, **settings)
+    return model, [event["text"] for event in events if event["event"] == "note"]
 
 
-def test_a_run_of_few_updates_is_told_with_the_remedy(tokenizer: Tokenizer) -> None:
+def test_a_run_of_few_updates_gets_a_note_with_the_remedy(tokenizer: Tokenizer) -> None:
     base = untrained(Word2vec(width=8), tokenizer)
     few = {"dev": None, "freeze": False}
     wanted = "the run made only 3 updates: try epochs=30"
@@ -146,29 +146,29 @@ def test_a_run_of_few_updates_is_told_with_the_remedy(tokenizer: Tokenizer) -> N
     assert wanted in notes("fasttext", EXAMPLES, dev=None, buckets=10, epochs=0.01)[1]
 
 
-def test_one_answer_to_everything_is_told() -> None:
+def test_a_constant_prediction_gets_a_warning() -> None:
     examples = [("a boat", "good")] * 30 + [("a boat", "bad")] * 12
     wanted = "the model predicts 'good' for all 42 examples: try more epochs, another lr"
-    model, said = notes("fasttext", examples, dev=examples, buckets=10)
-    assert any(text.startswith(f"on dev {wanted}") for text in said)
-    heard: list[str] = []
-    evaluate(model, examples, on_event=lambda event: heard.append(event.get("text", "")))
-    assert any(text.startswith(wanted) for text in heard)
-    heard.clear()
-    evaluate(model, examples[:30], on_event=lambda event: heard.append(event.get("text", "")))
-    assert not any("the model predicts" in text for text in heard)  # they have one class alone
+    model, notes_sent = notes("fasttext", examples, dev=examples, buckets=10)
+    assert any(text.startswith(f"on dev {wanted}") for text in notes_sent)
+    texts: list[str] = []
+    evaluate(model, examples, on_event=lambda event: texts.append(event.get("text", "")))
+    assert any(text.startswith(wanted) for text in texts)
+    texts.clear()
+    evaluate(model, examples[:30], on_event=lambda event: texts.append(event.get("text", "")))
+    assert not any("the model predicts" in text for text in texts)  # they have one class alone
     unlike = EXAMPLES * 2
     assert not any(
         "the model predicts" in text for text in notes("fasttext", unlike, dev=unlike, buckets=10, epochs=99)[1]
     )
 
 
-def test_one_tag_for_every_word_is_told() -> None:
+def test_a_constant_tag_gets_a_warning() -> None:
     sentences = [(["boat", "boat", "boat"], ["B-PER", "O", "O"])] * 14
     wanted = "the model predicts 'O' for all 42 words: try more epochs, another lr"
-    _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
-    assert any(text.startswith(f"on dev {wanted}") for text in said)
+    _, notes_sent = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
+    assert any(text.startswith(f"on dev {wanted}") for text in notes_sent)
     sentences = [(["boat", "boat", "boat"], ["O", "B-LOC", "B-LOC"])] * 14
     wanted = "the model predicts that all 42 words are part of 'LOC': try more epochs"
-    _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
-    assert any(text.startswith(f"on dev {wanted}") for text in said)
+    _, notes_sent = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
+    assert any(text.startswith(f"on dev {wanted}") for text in notes_sent)

@@ -1,4 +1,4 @@
-"""The whole path, small: raw text to a fine-tuned BERT, taken up again, gone on with, refused."""
+"""The whole path, small: raw text to a fine-tuned BERT, resumed, continued, refused."""
 
 import dataclasses
 import json
@@ -87,11 +87,15 @@ def test_a_probe_scores_the_result_in_the_same_run(
     with pytest.raises(KeelError, match="cannot be held out"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a"), ("b", "b")] * 2, **QUICK)
     assert not (tmp_path / "n").exists()
-    heard: list[dict[str, Any]] = []
-    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "seq2seq", "on_event": heard.append}
+    received: list[dict[str, Any]] = []
+    pairs: dict[str, Any] = {
+        "probe": [("a", "b"), ("c", "d")] * 10,
+        "probe_task": "seq2seq",
+        "on_event": received.append,
+    }
     with pytest.raises(UsageError, match="needs an encoder-decoder"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
-    assert not any(event.get("event") == "step" for event in heard)
+    assert not any(event.get("event") == "step" for event in received)
     with pytest.raises(UsageError, match="probe_task"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=reviews, probe_task="parse", **QUICK)
 
@@ -131,7 +135,7 @@ def test_a_changed_way_of_fine_tuning_is_named(base: Path, reviews: list[tuple[s
     finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu", from_scratch=True, overwrite=True)
 
 
-def test_what_another_verb_made_is_not_replaced_unasked(
+def test_the_model_of_another_verb_is_not_replaced_without_overwrite(
     english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     out, words = tmp_path / "m", {"device": "cpu", "threads": 1}
@@ -179,25 +183,27 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
     empty.write_text("")
     pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
     before, fingerprint = contents(out), Model.load(out).fingerprint()
-    anew: dict[str, Any] = {"out": out, "overwrite": True}
+    overwriting: dict[str, Any] = {"out": out, "overwrite": True}
     refusals: dict[str, Any] = {
-        "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
-        "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
-        "only one class": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
-        "has no examples": lambda: finetune(base, empty, **anew),
-        "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
-        "needs an encoder-decoder": lambda: finetune(base, reviews, task="seq2seq", **anew),
-        "not a left-to-right language model": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
+        "holds no text": lambda: pretrain("bert", empty, steps=2, **overwriting, **QUICK),
+        "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **overwriting, **QUICK),
+        "only one class": lambda: finetune(base, [("the farmer", "good")] * 4, **overwriting),
+        "has no examples": lambda: finetune(base, empty, **overwriting),
+        "no column 'mood'": lambda: finetune(
+            base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **overwriting
+        ),
+        "needs an encoder-decoder": lambda: finetune(base, reviews, task="seq2seq", **overwriting),
+        "not a left-to-right language model": lambda: finetune(base, reviews, lm_loss=0.5, **overwriting),
     }
-    for said, refusal in refusals.items():
-        with pytest.raises(KeelError, match=said):
+    for messages, refusal in refusals.items():
+        with pytest.raises(KeelError, match=messages):
             refusal()
-        assert contents(out) == before, said
+        assert contents(out) == before, messages
     assert Model.load(out).fingerprint() == fingerprint
     (out / "run").rename(tmp_path / "run")
     before = contents(out)
-    for said, refusal in refusals.items():  # a model without its run
-        with pytest.raises(KeelError, match=said):
+    for messages, refusal in refusals.items():  # a model without its run
+        with pytest.raises(KeelError, match=messages):
             refusal()
         assert contents(out) == before
         with pytest.raises(UsageError, match="contains a model"):
@@ -242,15 +248,17 @@ def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
 def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
     pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
-    anew: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
+    overwriting: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
     with pytest.raises(Interrupted, match=r"step 1/4, checkpoint saved: rerun the command .* without overwrite"):
-        pretrain("bert", english_corpus, out=out, overwrite=True, on_event=stop_at("step", Interrupted), **anew)
+        pretrain("bert", english_corpus, out=out, overwrite=True, on_event=stop_at("step", Interrupted), **overwriting)
     assert not (out / "model.safetensors").exists()
     assert [path.name for path in out.iterdir()] == ["run"]
-    said: list[str] = []
-    found = pretrain("bert", english_corpus, out=out, on_event=lambda event: said.append(event.get("text", "")), **anew)
-    assert "resuming from step 1/4" in said
-    assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **anew).fingerprint()
+    messages: list[str] = []
+    found = pretrain(
+        "bert", english_corpus, out=out, on_event=lambda event: messages.append(event.get("text", "")), **overwriting
+    )
+    assert "resuming from step 1/4" in messages
+    assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **overwriting).fingerprint()
 
 
 def test_an_overwrite_that_cannot_remove_the_old_run_keeps_the_new_one(
@@ -303,35 +311,41 @@ def test_a_task_on_other_examples_is_refused_and_leaves_nothing(base: Path, tmp_
 
 
 @pytest.mark.parametrize(("name", "batch"), [("rnn", 1000), ("word2vec", 1000), ("onehot", 1000), ("rnn", 8)])
-def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
-    said: list[str] = []
+def test_a_batch_larger_than_the_text_gets_a_note(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
+    messages: list[str] = []
     length = {"rnn": "bptt", "word2vec": "chunk_length"}.get(name, "")
     shape = {"width": 4, length: 200, "steps": 1} if length else {}
     settings: dict[str, Any] = {"batch": batch, "device": "cpu", "threads": 1, **shape}
     pretrain(
-        name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
+        name,
+        english_corpus,
+        out=tmp_path / "m",
+        on_event=lambda event: messages.append(event.get("text", "")),
+        **settings,
     )
-    told = [
+    notes = [
         text
-        for text in said
+        for text in messages
         if re.fullmatch(r"the text has [\d,]+ sequences, and a batch of 1,000 repeats it .*", text)
     ]
-    assert len(told) == (batch == 1000 and name != "onehot"), "what counts takes each row once"
+    assert len(notes) == (batch == 1000 and name != "onehot"), "what counts takes each row once"
 
 
 @pytest.mark.parametrize("name", ["rnn", "ulmfit"])
-def test_a_text_of_one_word_is_told_to_be_short(tmp_path: Path, name: str) -> None:
+def test_a_text_of_one_word_gets_a_note(tmp_path: Path, name: str) -> None:
     (tmp_path / "one.txt").write_text("hello\n")
-    said: list[str] = []
+    messages: list[str] = []
     settings: dict[str, Any] = {"width": 4, "layers": 1, "steps": 1, "device": "cpu"}
     out = tmp_path / "m"
-    pretrain(name, tmp_path / "one.txt", out=out, on_event=lambda event: said.append(event.get("text", "")), **settings)
-    assert any(text.endswith("0 tokens held out (the text is too short)") for text in said)
-    assert any("the text has 1 sequence," in text and "use more text" in text for text in said)
+    pretrain(
+        name, tmp_path / "one.txt", out=out, on_event=lambda event: messages.append(event.get("text", "")), **settings
+    )
+    assert any(text.endswith("0 tokens held out (the text is too short)") for text in messages)
+    assert any("the text has 1 sequence," in text and "use more text" in text for text in messages)
 
 
 @pytest.mark.parametrize("name", ["ngram", "wordclass"])
-def test_what_cannot_learn_on_says_so_before_any_text_is_encoded(
+def test_count_based_models_refuse_continued_pretraining_before_encoding(
     english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     shape: dict[str, Any] = {"classes": 4} if name == "wordclass" else {"order": 2}
@@ -346,8 +360,8 @@ def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     texts = english_corpus.read_text().split("\n\n")
     model = pretrain("bert", texts, out=tmp_path / "list", steps=1, **QUICK)
-    framed = pretrain("bert", pandas.DataFrame({"text": texts}), out=tmp_path / "frame", steps=1, **QUICK)
-    assert all(torch.equal(value, weights(framed)[name]) for name, value in weights(model).items())
+    from_frame = pretrain("bert", pandas.DataFrame({"text": texts}), out=tmp_path / "frame", steps=1, **QUICK)
+    assert all(torch.equal(value, weights(from_frame)[name]) for name, value in weights(model).items())
     again = pretrain(model, texts, out=tmp_path / "again", steps=1, batch=8, device="cpu")
     assert again.card.parent == "list"
     frame = pandas.DataFrame({"text": ["a good film", "a bad film"] * 8, "label": ["good", "bad"] * 8})
@@ -378,37 +392,44 @@ def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path
         pretrain(base, chinese_corpus, out=base, steps=3)
 
 
-def test_text_that_a_model_cannot_read_is_said(
+def test_unknown_tokens_get_a_note(
     base: Path, english_corpus: Path, chinese_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    def told(verb: Any, *sources: Any, **settings: Any) -> list[str]:
-        heard: list[str] = []
+    def warnings_of(verb: Any, *sources: Any, **settings: Any) -> list[str]:
+        received: list[str] = []
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         verb(
-            *sources, out=out, steps=1, batch=4, on_event=lambda event: heard.append(event.get("text", "")), **settings
+            *sources,
+            out=out,
+            steps=1,
+            batch=4,
+            on_event=lambda event: received.append(event.get("text", "")),
+            **settings,
         )
-        return [text for text in heard if re.search(r": \d+% of the tokens are unknown to (base|the model): ", text)]
+        return [text for text in received if re.search(r": \d+% of the tokens are unknown to (base|the model): ", text)]
 
-    assert len(told(pretrain, base, chinese_corpus)) == 1
-    assert len(told(pretrain, "bert", chinese_corpus, tokenizer=str(base), **SMALL)) == 1
-    assert not told(pretrain, base, english_corpus)
-    assert len(told(finetune, base, [("水手在船上", "sea"), ("面包师做面包", "food")] * 8, dev=None, seeds=2)) == 1
-    assert not told(finetune, base, reviews)
-
-
-def test_one_document_is_told_as_one(tmp_path: Path) -> None:
-    heard: list[dict[str, Any]] = []
-    pretrain("onehot", keel.Corpus.of(["a b c d. " * 9]), out=tmp_path / "m", held_out=0, on_event=heard.append)
-    told = [event["text"] for event in heard if "for training" in event.get("text", "")]
-    assert len(told) == 1
-    assert " tokens in 1 document for training, 0 tokens held out" in told[0]
+    assert len(warnings_of(pretrain, base, chinese_corpus)) == 1
+    assert len(warnings_of(pretrain, "bert", chinese_corpus, tokenizer=str(base), **SMALL)) == 1
+    assert not warnings_of(pretrain, base, english_corpus)
+    assert (
+        len(warnings_of(finetune, base, [("水手在船上", "sea"), ("面包师做面包", "food")] * 8, dev=None, seeds=2)) == 1
+    )
+    assert not warnings_of(finetune, base, reviews)
 
 
-def test_the_one_head_that_a_model_lacks_is_told_as_one(base: Path, english_corpus: Path, tmp_path: Path) -> None:
-    heard: list[dict[str, Any]] = []
+def test_one_document_is_singular_in_notes(tmp_path: Path) -> None:
+    received: list[dict[str, Any]] = []
+    pretrain("onehot", keel.Corpus.of(["a b c d. " * 9]), out=tmp_path / "m", held_out=0, on_event=received.append)
+    notes = [event["text"] for event in received if "for training" in event.get("text", "")]
+    assert len(notes) == 1
+    assert " tokens in 1 document for training, 0 tokens held out" in notes[0]
+
+
+def test_one_missing_head_is_singular_in_notes(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    received: list[dict[str, Any]] = []
     headless = dataclasses.replace(Model.load(base), missing=("next sentence head",))
-    pretrain(headless, english_corpus, out=tmp_path / "m", steps=1, batch=4, on_event=heard.append)
-    assert "base lacks next sentence head: randomly initialised" in [event.get("text") for event in heard]
+    pretrain(headless, english_corpus, out=tmp_path / "m", steps=1, batch=4, on_event=received.append)
+    assert "base lacks next sentence head: randomly initialised" in [event.get("text") for event in received]
 
 
 def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
@@ -425,8 +446,8 @@ def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, engli
         sequence_length=32,
         on_event=events.append,
     )
-    said = " ".join(event.get("text", "") for event in events)
-    assert re.search("lacks .*, .*: randomly initialised", said)
+    messages = " ".join(event.get("text", "") for event in events)
+    assert re.search("lacks .*, .*: randomly initialised", messages)
     assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").config.vocab_size == 300
 
 
@@ -541,7 +562,7 @@ def test_one_line_takes_gradients() -> None:
 WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "chunk_length": 40, "threads": 1}
 
 
-def test_rare_words_are_left_out_unless_told_otherwise(tmp_path: Path) -> None:
+def test_rare_words_are_left_out_by_default(tmp_path: Path) -> None:
     few = ["a cat sat on the mat", "the dog sat on a rug"]
     with pytest.raises(KeelError, match=r"no word of .* has a count of 5 or more: .* min_count=1"):
         pretrain("word2vec", few, out=tmp_path / "few", **WORDS)
@@ -555,43 +576,43 @@ def test_a_model_of_words_cuts_and_joins_later_text_as_it_did_its_corpus(tmp_pat
     pretrain("word2vec", chinese_corpus, out=tmp_path / "chinese", **WORDS)
     loaded = Model.load(tmp_path / "chinese")
     assert [loaded.tokenizer.token_of(number) for number in loaded.tokenizer.encode("船长检查").ids] == ["船长", "检查"]
-    draw = random.Random(0)
-    texts = [" ".join(draw.choice(["new york", "red", "blue", "green"]) for _ in range(8)) for _ in range(60)]
-    filler = [" ".join(f"w{draw.randrange(300)}" for _ in range(8)) for _ in range(400)]
+    rng = random.Random(0)
+    texts = [" ".join(rng.choice(["new york", "red", "blue", "green"]) for _ in range(8)) for _ in range(60)]
+    filler = [" ".join(f"w{rng.randrange(300)}" for _ in range(8)) for _ in range(400)]
     pretrain("word2vec", texts + filler, out=tmp_path / "english", phrases=1, **WORDS)
     assert Model.load(tmp_path / "english").encode("new york").any()
     assert keel.nearest("new_york", model=tmp_path / "english")
 
 
-def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(tmp_path: Path) -> None:
+def test_rare_byte_pairs_are_left_out_unless_a_vocabulary_size_is_given(tmp_path: Path) -> None:
     often, seldom = "水手早上修理帆船。", "船长晚上检查地图！"
     (tmp_path / "text.txt").write_text("\n".join([often] * 30 + [seldom] * 5), encoding="utf-8")
-    said: list[str] = []
+    messages: list[str] = []
 
-    def pieces(**settings: Any) -> tuple[Model, set[str]]:
-        said.clear()
+    def train_bpe(**settings: Any) -> tuple[Model, set[str]]:
+        messages.clear()
         system = Gpt(layers=1, width=8, head_dim=8, sequence_length=16)
         model = keel.pretrain(
             system, tmp_path / "text.txt", steps=1, batch=1, held_out=0.0, device="cpu", **settings,
-            on_event=lambda event: said.append(event.get("text", "")),
+            on_event=lambda event: messages.append(event.get("text", "")),
         )  # fmt: skip
         return model, {model.tokenizer.decode([number]) for number in range(len(model.tokenizer))}
 
     run: dict[str, Any] = {"out": tmp_path / "model"}
-    model, few = pieces(**run)
+    model, few = train_bpe(**run)
     assert "水手早上修理帆船" in few
     assert "船长晚上检查地图" not in few
     count = f"{len(model.tokenizer):,} BPE tokens (merges with a count of 10 or more); change with text.vocabulary"
-    assert any(count in text for text in said)
-    assert any("looks like Chinese" in text and "text.tokenizer characters" in text for text in said)
-    again, _ = pieces(**run)
+    assert any(count in text for text in messages)
+    assert any("looks like Chinese" in text and "text.tokenizer characters" in text for text in messages)
+    again, _ = train_bpe(**run)
     assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
-    asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.default_vocab_size)
+    requested, many = train_bpe(out=tmp_path / "asked", vocabulary=Gpt.default_vocab_size)
     assert {"水手早上修理帆船", "船长晚上检查地图"} < many
-    assert not any("BPE tokens" in text for text in said)
+    assert not any("BPE tokens" in text for text in messages)
     kept = [next((tmp_path / name / "run").glob("tokenizer*")).name for name in ("model", "asked")]
     assert kept[0] != kept[1], "who asks for a number is not given what another run has kept"
-    counted, _ = pieces(out=tmp_path / "counted", min_count=2)
-    assert counted.tokenizer.fingerprint() == asked.tokenizer.fingerprint()
-    full, _ = pieces(out=tmp_path / "exact", vocabulary=270)
+    counted, _ = train_bpe(out=tmp_path / "counted", min_count=2)
+    assert counted.tokenizer.fingerprint() == requested.tokenizer.fingerprint()
+    full, _ = train_bpe(out=tmp_path / "exact", vocabulary=270)
     assert len(full.tokenizer) == 270

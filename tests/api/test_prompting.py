@@ -1,4 +1,4 @@
-"""What a language model is asked in plain text: the prompt is the paper's, and what comes back is the answer."""
+"""Prompts of language models: the prompt is the paper's, and the result is the generated answer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -51,14 +51,14 @@ def scripted(model: Model, text: str, longest: int | None = None) -> tuple[Model
 
 def test_an_answer_is_the_rest_of_the_line_after_a(model: Model) -> None:
     model, script = scripted(model, " at anchor\nQ: And then?")
-    said: list[str] = []
+    messages: list[str] = []
     found = keel.ask(
-        "The boat lies at anchor.\n", " Where is it? ", model=model, on_event=lambda e: said.append(e["text"])
+        "The boat lies at anchor.\n", " Where is it? ", model=model, on_event=lambda e: messages.append(e["text"])
     )
     assert found.prompt == "The boat lies at anchor.\nQ: Where is it?\nA:"
     assert script.prompt == found.prompt
     assert (found.text, str(found)) == ("at anchor", "at anchor")
-    assert said[0] == found.prompt
+    assert messages[0] == found.prompt
 
 
 def test_a_summary_is_three_sentences_of_what_follows_the_cue(model: Model) -> None:
@@ -77,26 +77,26 @@ def test_sentences_of_a_summary_stand_as_they_were_written(model: Model) -> None
     assert keel.summarize("船在海上。", model=model, sentences=5).text == "你好。我们再见。他走了。It sank.  It is"
 
 
-def test_that_nothing_was_written_is_said(model: Model) -> None:
-    said: list[str] = []
+def test_an_empty_generation_gets_a_note(model: Model) -> None:
+    messages: list[str] = []
 
-    def hear(event: dict[str, Any]) -> None:
-        said.extend([event["text"]] if event["event"] == "note" else [])
+    def on_event(event: dict[str, Any]) -> None:
+        messages.extend([event["text"]] if event["event"] == "note" else [])
 
     silent, _ = scripted(model, " \nQ: And then?")
-    assert keel.ask("The boat lies.", "Where?", model=silent, on_event=hear).text == ""
-    assert said.pop() == (
+    assert keel.ask("The boat lies.", "Where?", model=silent, on_event=on_event).text == ""
+    assert messages.pop() == (
         "the model generated nothing before the end of the line: another question or a longer passage may help"
     )
-    assert keel.translate("the boat", by_pattern=[("sea", "mer")], model=silent, on_event=hear).text == ""
-    assert "more pairs, or pairs more similar to this text, may help" in said.pop()
+    assert keel.translate("the boat", by_pattern=[("sea", "mer")], model=silent, on_event=on_event).text == ""
+    assert "more pairs, or pairs more similar to this text, may help" in messages.pop()
     silent, script = scripted(replace(model, system=keel.Gpt()), " ")
     script.ids = [BYTES.sep_id]
-    assert keel.summarize("The boat lies.", model=silent, on_event=hear).text == ""
-    assert "nothing before the end of the text: another seed, a higher top_k" in said.pop()
+    assert keel.summarize("The boat lies.", model=silent, on_event=on_event).text == ""
+    assert "nothing before the end of the text: another seed, a higher top_k" in messages.pop()
     able, _ = scripted(model, " at anchor\n")
-    keel.ask("The boat lies.", "Where?", model=able, on_event=hear)
-    assert not said
+    keel.ask("The boat lies.", "Where?", model=able, on_event=on_event)
+    assert not messages
 
 
 def test_a_translation_follows_its_pattern(model: Model, tmp_path: Path) -> None:
@@ -121,23 +121,23 @@ def test_what_a_model_of_documents_writes_ends_with_its_document(model: Model) -
     assert keel.summarize("The boat", model=able).text == "It lies."
 
 
-def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
+def test_a_prompt_that_is_too_long_is_cut_only_with_cut(model: Model) -> None:
     passage = "The boat lies at anchor. " * 20
     model, script = scripted(model, " at anchor\n", longest=60)
     with pytest.raises(KeelError, match=r"exceed the context window of 60: use a shorter passage .* cut"):
         keel.ask(passage, "Where?", model=model, tokens=10)
-    said: list[str] = []
-    found = keel.ask(passage, "Where?", model=model, tokens=10, cut=True, on_event=lambda e: said.append(e["text"]))
+    messages: list[str] = []
+    found = keel.ask(passage, "Where?", model=model, tokens=10, cut=True, on_event=lambda e: messages.append(e["text"]))
     assert found.prompt.endswith("anchor.\nQ: Where?\nA:")
     assert passage.strip().endswith(found.prompt.partition("\n")[0])
     assert len(BYTES.encode(found.prompt).ids) in range(45, 51)
     assert script.prompt == found.prompt
-    assert "at the beginning are cut" in said[0]
+    assert "at the beginning are cut" in messages[0]
     with pytest.raises(KeelError, match=r"use a shorter passage or fewer tokens$"):
         keel.ask("A boat.", "Where?" * 60, model=model, tokens=10, cut=True)
 
 
-def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
+def test_missing_input_is_refused(model: Model, tmp_path: Path) -> None:
     able, _ = scripted(model, " yes")
     with pytest.raises(UsageError, match="the passage is empty: give a text or a file"):
         keel.ask(" \n", "Who?", model=able)

@@ -44,9 +44,9 @@ def test_it_learns_and_gives_back_the_classes_it_was_given(folder: Path, classes
     assert model.classes_.tolist() == sorted(classes)
     assert model.predict(TEXTS).tolist() == labels.tolist()
     assert model.score(TEXTS, labels) == 1.0
-    chances = model.predict_proba(TEXTS)
-    assert chances.sum(1) == pytest.approx(1)
-    assert (model.classes_[chances.argmax(1)] == labels).all()
+    probabilities = model.predict_proba(TEXTS)
+    assert probabilities.sum(1) == pytest.approx(1)
+    assert (model.classes_[probabilities.argmax(1)] == labels).all()
 
 
 def test_pairs(folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_fitted_pipeline_can_be_pickled_and_copied(folder: Path) -> None:
         assert other.predict(TEXTS).tolist() == labels.tolist()
 
 
-def test_what_it_cannot_do_is_said(folder: Path) -> None:
+def test_unsupported_calls_are_refused(folder: Path) -> None:
     for expected in (KeelError, NotFittedError):
         with pytest.raises(expected, match="call fit first"):
             Classifier(folder).predict(["a film"])

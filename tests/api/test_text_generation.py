@@ -1,4 +1,4 @@
-"""Language models as verbs: what is generated goes on from a prompt, and a text is evaluated by its perplexity."""
+"""Language models as verbs: generation continues a prompt, and a text is evaluated by its perplexity."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Mod
     return keel.pretrain("ngram", english_corpus, out=tmp_path_factory.mktemp("language") / "m")
 
 
-def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
+def test_text_is_streamed_as_it_is_sampled(ngram: Model) -> None:
     parts: list[str] = []
     text = assert_type(keel.generate("The sailor", model=ngram, tokens=30, seed=1, on_text=parts.append), str)
     assert "".join(parts) == text
@@ -64,7 +64,7 @@ def test_a_text_ends_before_a_stop_string(ngram: Model) -> None:
         keel.generate("The sailor", model=ngram, stop=[""])
 
 
-def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Model) -> None:
+def test_beam_search_finds_a_more_probable_text_than_greedy_decoding(ngram: Model) -> None:
     prompts = ["The sailor", "The judge", "A"]
     best = continuations(prompts, model=ngram, strategy=BeamSearch(beams=6, best=4, length_penalty=0), tokens=25)
     greedy = continuations(prompts, model=ngram, strategy=BeamSearch(beams=1, length_penalty=0), tokens=25)
@@ -95,10 +95,10 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
 
 
 def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Path) -> None:
-    prompts, how = ["The sailor", "The judge"], BeamSearch(beams=8, best=4)
-    whole = continuations(prompts, model=ngram, strategy=how, tokens=20)
+    prompts, strategy = ["The sailor", "The judge"], BeamSearch(beams=8, best=4)
+    whole = continuations(prompts, model=ngram, strategy=strategy, tokens=20)
     for stop in ([" the"], [".", " a"], ["qwertz"]):
-        found = continuations(prompts, model=ngram, strategy=how, tokens=20, stop=stop, trace=tmp_path / "t.json")
+        found = continuations(prompts, model=ngram, strategy=strategy, tokens=20, stop=stop, trace=tmp_path / "t.json")
         for best in found:
             assert len({each.text for each in best}) == 4, "no text is given twice"
             assert not any(end in each.text for end in stop for each in best)
@@ -120,29 +120,29 @@ def test_what_repeats_is_made_less_likely(ngram: Model) -> None:
     assert len(set(fresh)) > len(set(plain))
 
 
-def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_longer_than_the_context_gets_a_note(ngram: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ngram.objective, "max_context", 6, raising=False)
     with pytest.raises(KeelError, match=r"a prompt of 8 tokens does not fit into .* of 6 tokens .*: shorten it"):
         keel.generate("the sailor " * 4, model=ngram)
-    said: list[str] = []
-    text = keel.generate("The sailor", model=ngram, tokens=9, on_event=lambda event: said.append(event["text"]))
-    assert said == ["the context window has room for 4 of 9 tokens after this prompt"]
+    messages: list[str] = []
+    text = keel.generate("The sailor", model=ngram, tokens=9, on_event=lambda event: messages.append(event["text"]))
+    assert messages == ["the context window has room for 4 of 9 tokens after this prompt"]
     assert len(text.split()) <= 4
 
 
 @pytest.mark.parametrize("settings", [{"beams": 3}, {"seed": 3}, {"temperature": 0}])
-def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_trace_records_how_each_word_was_chosen(ngram: Model, tmp_path: Path, settings: dict[str, Any]) -> None:
     texts = keel.generate(["The sailor", "A"], model=ngram, tokens=12, trace=tmp_path / "deep" / "trace", **settings)
     found = json.loads((tmp_path / "deep" / "trace" / "trace.json").read_text(encoding="utf-8"))
     page = (tmp_path / "deep" / "trace" / "trace.html").read_text(encoding="utf-8")
     assert "http" not in page, "it needs nothing else"
-    for text, told in zip(texts, found["texts"], strict=True):
-        words = [told["hypotheses"][number]["token"] for number in told["path"]]
+    for text, recorded in zip(texts, found["texts"], strict=True):
+        words = [recorded["hypotheses"][number]["token"] for number in recorded["path"]]
         assert "".join(text.split()) == "".join(word for word in words if not word.startswith("["))
-        assert told["answers"][0]["text"] == text
+        assert recorded["answers"][0]["text"] == text
         assert text.strip() in page
-        chances = [told["hypotheses"][number]["probability"] for number in told["path"]]
-        assert all(0 < chance <= 1.0001 for chance in chances)
+        probabilities = [recorded["hypotheses"][number]["probability"] for number in recorded["path"]]
+        assert all(0 < chance <= 1.0001 for chance in probabilities)
     assert {node["outcome"] for text in found["texts"] for node in text["hypotheses"]} >= {"kept", "dropped"}
     assert sum(step["computed"] for step in found["steps"]) > 12
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.json", **settings)
@@ -152,9 +152,11 @@ def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, se
         with pytest.raises(UsageError, match=why):
             keel.generate("A", model=ngram, tokens=3, trace=tmp_path / wrong, **settings)
     assert len([*tmp_path.iterdir()]) == 3
-    said: list[str] = []
-    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", on_event=lambda e: said.append(e["text"]))
-    assert said == [f"trace: {tmp_path / 'one.html'}"]
+    messages: list[str] = []
+    keel.generate(
+        "A", model=ngram, tokens=3, trace=tmp_path / "one.html", on_event=lambda e: messages.append(e["text"])
+    )
+    assert messages == [f"trace: {tmp_path / 'one.html'}"]
     (tmp_path / "file").write_text("")
     with pytest.raises(KeelError, match="cannot be written"):
         keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "file" / "x", **settings)
@@ -198,15 +200,15 @@ def test_every_language_model_writes(model: Model) -> None:
 
 
 def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
-    writer = model.objective
-    assert isinstance(writer, CausalLM)
+    generator = model.objective
+    assert isinstance(generator, CausalLM)
     read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
-    ids = torch.tensor([[writer.bos_id, *part[-2:]] for part in read[:2]])
+    ids = torch.tensor([[generator.bos_id, *part[-2:]] for part in read[:2]])
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
     with torch.no_grad():
-        _, state = writer.step(ids, writer.new_state(2))
-        found, _ = writer.step(further, state.index_select(order))
-        whole, _ = writer.step(torch.cat([ids[order], further], 1), writer.new_state(3))
+        _, state = generator.step(ids, generator.new_state(2))
+        found, _ = generator.step(further, state.index_select(order))
+        whole, _ = generator.step(torch.cat([ids[order], further], 1), generator.new_state(3))
     torch.testing.assert_close(found, whole)
     assert torch.equal(found[0], found[2])
     assert not torch.equal(found[0], found[1])
@@ -220,22 +222,24 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
     for device in ("cpu", "cuda"):
         model = Model.load(tmp_path / "m", device=device)
         assert keel.generate("The sailor", model=model, tokens=8)
-        writer = model.objective
-        assert isinstance(writer, CausalLM)
+        generator = model.objective
+        assert isinstance(generator, CausalLM)
         with torch.no_grad():
-            scores.append(writer.step(torch.tensor([[writer.bos_id, 7]]), writer.new_state(1))[0].cpu())
+            scores.append(generator.step(torch.tensor([[generator.bos_id, 7]]), generator.new_state(1))[0].cpu())
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [*TINY, "gpt"])
-def test_a_seed_gives_the_same_text_however_it_is_drawn(
+def test_a_seed_gives_the_same_text_on_every_device(
     name: str, device: str, english_corpus: Path, tmp_path: Path
 ) -> None:
     tiny(name, english_corpus, tmp_path / "m", "cpu")
-    how: dict[str, Any] = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.3, "tokens": 12}
+    strategy: dict[str, Any] = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.3, "tokens": 12}
     texts = [
-        keel.generate(["The sailor", "A boat of"], model=Model.load(tmp_path / "m", device=device), seed=seed, **how)
+        keel.generate(
+            ["The sailor", "A boat of"], model=Model.load(tmp_path / "m", device=device), seed=seed, **strategy
+        )
         for seed in (3, 3, 4)
     ]
     assert texts[0] == texts[1] != texts[2]
@@ -245,7 +249,7 @@ def test_a_seed_gives_the_same_text_however_it_is_drawn(
 def test_a_gpt_finds_the_same_texts_on_every_device(device: str, english_corpus: Path, tmp_path: Path) -> None:
     model = tiny("gpt", english_corpus, tmp_path / "m", "cpu")
     torch.manual_seed(0)
-    with torch.no_grad():  # so far apart that no rounding changes which is likelier
+    with torch.no_grad():  # so far apart that no rounding changes which is more probable
         for parameter in model.encoder.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(std=0.5)
@@ -274,30 +278,30 @@ def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tm
     assert not re.search("[一-龥] | [一-龥]", text), "numbers and letters of an untaught network have blanks between"
 
 
-def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Model) -> None:
-    writer, special = model.objective, model.tokenizer.special_ids
-    assert isinstance(writer, CausalLM)
-    likely = writer.step
+def test_no_special_token_is_sampled_except_eos(model: Model) -> None:
+    generator, special = model.objective, model.tokenizer.special_ids
+    assert isinstance(generator, CausalLM)
+    likely = generator.step
 
     def eager(ids: torch.Tensor, state: Any, record: Any = None) -> Any:
         scores, after = likely(ids, state)
         scores = scores.clone()
-        scores[:, [number for number in special if number != writer.eos_id]] = 100.0
+        scores[:, [number for number in special if number != generator.eos_id]] = 100.0
         return scores, after
 
     parts: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "step", eager)
+        patch.setattr(generator, "step", eager)
         keel.generate("The sailor", model=model, tokens=12, on_text=parts.append)
     assert sum(map(bool, parts)) > 6
 
 
-def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
+def test_invalid_generation_is_refused(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="all words of 'Qwertz uiop' are unknown to the model"):
         keel.generate("Qwertz uiop", model=ngram)
-    said: list[str] = []
-    keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: said.append(event["text"]))
-    assert said == ["1 of 2 words of the prompt are unknown to the model"]
+    messages: list[str] = []
+    keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: messages.append(event["text"]))
+    assert messages == ["1 of 2 words of the prompt are unknown to the model"]
     words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
     with pytest.raises(KeelError, match=r"onehot does not generate text: .* such as ngram, nnlm, rnn, ulmfit or gpt"):
         keel.generate("The", model=words)
@@ -316,7 +320,7 @@ def test_evaluate_gives_the_perplexity_of_a_text(ngram: Model, english_corpus: P
         keel.evaluate(ngram, tmp_path / "empty.txt")
 
 
-def test_sentences_are_told_apart_as_the_model_learned_them(tmp_path: Path) -> None:
+def test_sentences_are_split_as_in_pretraining(tmp_path: Path) -> None:
     text = tmp_path / "lines.txt"
     text.write_text("The sailor came home . He slept .\nThe judge went home . She slept .\n\n" * 40, encoding="utf-8")
     model = keel.pretrain("ngram", text, out=tmp_path / "m", sentences="lines", held_out=0.0)

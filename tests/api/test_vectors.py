@@ -91,7 +91,7 @@ def test_words_of_a_vector_file_can_be_fine_tuned(file: Path) -> None:
     assert model.predict("queen").label == "royal"
 
 
-def test_what_has_no_vectors_says_so(tmp_path: Path) -> None:
+def test_models_without_vectors_are_refused(tmp_path: Path) -> None:
     (tmp_path / "prose.txt").write_text("this is no file of vectors at all\n")
     with pytest.raises(KeelError):
         keel.nearest("this", model=tmp_path / "prose.txt")
@@ -108,14 +108,14 @@ def test_unknown_words_are_not_scored(file: Path, tmp_path: Path) -> None:
 
 def test_info_of_a_file_of_vectors(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(file)]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for part in ("word2vec text", "words:          9", "width:          8", "norms:          2.24 to 3"):
-        assert part in said
+        assert part in printed
     (tmp_path / "unit.txt").write_text("a 1 0\nb 0.6 0.8\na 0 1\n")
     assert main(["info", str(tmp_path / "unit.txt")]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for part in ("GloVe text", "words:          2", "normalised", "1 duplicate word"):
-        assert part in said
+        assert part in printed
     (tmp_path / "prose.txt").write_text("this is prose\n")
     assert main(["info", str(tmp_path / "prose.txt")]) == 1
     assert "is no word vector file" in capsys.readouterr().err
@@ -175,9 +175,9 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert keel.word_map(file, out=tmp_path / "two.svg", words=["king", "女"]).read_text().count("<circle") == 2
     out = ["--out", str(tmp_path / "map.html")]
     assert main(["map", str(file), "--top", "5", "--pairs", "皇帝:女皇 男:女", *out]) == 0
-    said = capsys.readouterr()
-    assert "9 words by PCA" in said.err
-    assert "in all dimensions: 1.00" in said.err
+    printed = capsys.readouterr()
+    assert "9 words by PCA" in printed.err
+    assert "in all dimensions: 1.00" in printed.err
     html = (tmp_path / "map.html").read_text(encoding="utf-8")
     assert html.count("<circle") == 9
     assert "royal.vec: a map" in html

@@ -86,7 +86,7 @@ def small() -> list[str]:
 
 @pytest.fixture(scope="session")
 def desk(tmp_path_factory: pytest.TempPathFactory, small: list[str]) -> Path:
-    """With train, val and test on both sides, and `ende`, a model that rewrites."""
+    """With train, val and test on both sides, and `ende`, a seq2seq model."""
     desk = tmp_path_factory.mktemp("rewrite")
     for name, count in (("train", 12), ("val", 4), ("test", 3)):
         for side, word in (("en", "boat"), ("de", "Boot")):

@@ -117,12 +117,12 @@ def test_tagged_words_are_no_labelled_texts(
 
 def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tmp_path: Path) -> None:
     for second in (folder / "test.tsv", tmp_path / "none.tsv"):
-        both, said = (folder / "train.tsv", second), "two parallel files are for --task seq2seq"
-        refused(run("predict", folder / "tuned", *both), 2, said)
-        refused(run("evaluate", folder / "tuned", *both), 2, said)
+        both, message = (folder / "train.tsv", second), "two parallel files are for --task seq2seq"
+        refused(run("predict", folder / "tuned", *both), 2, message)
+        refused(run("evaluate", folder / "tuned", *both), 2, message)
         for task in ("classify", "pair", "tag", "choose"):
             words = ["finetune", folder / "base", *both, "--task", task, "--out", tmp_path / "m"]
-            refused(run(*words), 2, said, str(second))
+            refused(run(*words), 2, message, str(second))
 
 
 def test_bad_model_folders(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:

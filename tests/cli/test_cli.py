@@ -1,4 +1,4 @@
-"""The command line as its users meet it: results on stdout, one sentence on stderr, the right exit code."""
+"""The command line as its users see it: results on stdout, one sentence on stderr, the right exit code."""
 
 import io
 import json
@@ -146,18 +146,18 @@ SYSTEMS_THAT_LEARN: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", SYSTEMS_THAT_LEARN)
-def test_what_pretrain_says_to_do_next_can_be_done(run: Run, tmp_path: Path, english_corpus: Path, name: str) -> None:
-    flags, said = SYSTEMS_THAT_LEARN[name]
+def test_the_next_step_of_pretrain_runs(run: Run, tmp_path: Path, english_corpus: Path, name: str) -> None:
+    flags, next_step = SYSTEMS_THAT_LEARN[name]
     code, out, err = run("pretrain", name, english_corpus, *flags, "--out", tmp_path / "m")
     assert code == 0, err
-    assert f"next: keel {said} --model {tmp_path / 'm'}\n" in out
+    assert f"next: keel {next_step} --model {tmp_path / 'm'}\n" in out
     (tmp_path / "uses.txt").write_text("The sailor sees the boat.\nA sailor sleeps.\n")
-    filled = said.replace("WORD", "sailor").replace('"..."', "sailor").replace("FILE", str(tmp_path / "uses.txt"))
+    filled = next_step.replace("WORD", "sailor").replace('"..."', "sailor").replace("FILE", str(tmp_path / "uses.txt"))
     code, out, err = run(*filled.split(), "--model", tmp_path / "m")
     assert code == 0, err
 
 
-def test_pretrain_says_where_the_model_is_and_what_it_gained(
+def test_pretrain_prints_the_folder_and_the_validation_loss(
     run: Run, tmp_path: Path, english_corpus: Path, tiny: list[str], refused: Refused
 ) -> None:
     code, out, err = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
@@ -303,9 +303,9 @@ def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: 
 def test_a_recipe_is_for_its_system(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('[system]\nname = "elmo"\n[train]\nsteps = 1\n')
-    told = f"{recipe} is for elmo, not for rnn: leave out rnn, or use another recipe"
+    message = f"{recipe} is for elmo, not for rnn: leave out rnn, or use another recipe"
     for verb in ("pretrain", "finetune"):
-        refused(run(verb, "rnn", english_corpus, "--recipe", recipe, "--out", tmp_path / "m"), 2, told)
+        refused(run(verb, "rnn", english_corpus, "--recipe", recipe, "--out", tmp_path / "m"), 2, message)
     recipe.write_text('[system]\nname = "ngram"\norder = 2\n')
     code, out, err = run("pretrain", "ngram", english_corpus, "--recipe", recipe, "--out", tmp_path / "m")
     assert code == 0, err
@@ -328,7 +328,7 @@ class Abacus(System):
     """Another system, with settings of its own and one that it shares with BERT."""
 
     width: int = 7
-    """Of the frame."""
+    """Width of the abacus."""
     rods: int = 13
     """With beads."""
     golden: bool = False
@@ -466,7 +466,7 @@ def test_claims_answer_on_stdout(run: Run, refused: Refused) -> None:
     assert code == 0
     assert rows
     assert verdict.startswith("Holds: ")
-    assert verdict not in err  # nothing is said twice
+    assert verdict not in err  # no message is repeated
     _, out, _ = run("claim", "41", "--json")
     found = json.loads(out)
     assert found["claim"] == 41
@@ -477,16 +477,16 @@ def test_claims_answer_on_stdout(run: Run, refused: Refused) -> None:
 def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "uses.txt").write_text("the sailor sees the boat\na boat sleeps\n")
     (tmp_path / "few.txt").write_text("2 2\nsailor 1 0\nsleeps 0 1\n")
-    asked = ["senses", "boat", "--in", tmp_path / "uses.txt", "--model"]
-    code, out, err = run(*asked, folder / "base", "--beside", tmp_path / "few.txt")
+    words = ["senses", "boat", "--in", tmp_path / "uses.txt", "--model"]
+    code, out, err = run(*words, folder / "base", "--beside", tmp_path / "few.txt")
     assert code == 0, err
     assert "'boat' by" in out
     assert out.rstrip().endswith("has no vector for 'boat': use another word or another model")
-    found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
+    found = json.loads(run(*words, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
     assert "no vector" in found[1]["error"]
-    refused(run(*asked, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
-    asked[1] = "zebra"
-    refused(run(*asked, folder / "base"), 1, "'zebra' does not occur in the 2 sentences")
+    refused(run(*words, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
+    words[1] = "zebra"
+    refused(run(*words, folder / "base"), 1, "'zebra' does not occur in the 2 sentences")
 
 
 def test_a_blank_text_has_no_vector(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:

@@ -57,10 +57,10 @@ def test_evaluate_prints_perplexities(ngram: Path, english_corpus: Path, run: Ru
 def test_an_interruption_leaves_what_was_written(
     ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    drawn = text_generation.sample
+    whole_sample = text_generation.sample
 
     def sample(*arguments: Any, **settings: Any) -> Iterator[list[int]]:
-        for count, number in enumerate(drawn(*arguments, **settings)):
+        for count, number in enumerate(whole_sample(*arguments, **settings)):
             if count == 3:
                 raise KeyboardInterrupt
             yield number
@@ -80,8 +80,8 @@ def test_an_interrupted_search_shows_its_best_text(
     steps: list[int] = []
 
     def next_token_model(model: Any) -> Any:
-        writer = found(model)
-        onwards = writer.step
+        generator = found(model)
+        onwards = generator.step
 
         def step(*given: Any) -> Any:
             steps.append(1)
@@ -89,8 +89,8 @@ def test_an_interrupted_search_shows_its_best_text(
                 raise KeyboardInterrupt
             return onwards(*given)
 
-        monkeypatch.setattr(writer, "step", step)
-        return writer
+        monkeypatch.setattr(generator, "step", step)
+        return generator
 
     monkeypatch.setattr(text_generation, "next_token_model", next_token_model)
     code, out, err = run("generate", "The sailor", "--model", ngram, "--beam", 3, *form)
@@ -101,17 +101,17 @@ def test_an_interrupted_search_shows_its_best_text(
 
 
 def test_the_best_of_a_search_are_listed(ngram: Path, run: Run, tmp_path: Path) -> None:
-    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 12, "--beam", 4)
-    code, out, _ = run(*asked)
+    words = ("generate", "The sailor", "--model", ngram, "--tokens", 12, "--beam", 4)
+    code, out, _ = run(*words)
     assert code == 0
     assert out.startswith("The sailor")
     assert out.count("\n") == 1
-    code, listed, _ = run(*asked, "--best", 3)
+    code, listed, _ = run(*words, "--best", 3)
     rows = listed.splitlines()
     assert [row.split()[0] for row in rows] == sorted((row.split()[0] for row in rows), key=float, reverse=True)
     assert len(rows) == 3
     assert rows[0].endswith(out[:-1])
-    code, found, _ = run(*asked, "--best", 3, "--json", "--trace", tmp_path / "trace.html")
+    code, found, _ = run(*words, "--best", 3, "--json", "--trace", tmp_path / "trace.html")
     data = json.loads(found)
     assert ["The sailor" + each["text"] for each in data["best"]] == [row.split(maxsplit=1)[1] for row in rows]
     assert data["best"][0]["score"] == pytest.approx(float(rows[0].split()[0]), abs=1e-3)
@@ -122,66 +122,66 @@ def test_the_best_of_a_search_are_listed(ngram: Path, run: Run, tmp_path: Path) 
 def test_the_text_has_ended_its_line_when_a_message_comes(
     ngram: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 5, *form)
-    _, text, _ = run(*asked)
+    words = ("generate", "The sailor", "--model", ngram, "--tokens", 5, *form)
+    _, text, _ = run(*words)
     monkeypatch.setattr("sys.stderr", sys.stdout)  # a terminal shows both
-    code, shown, _ = run(*asked, "--trace", tmp_path / "trace.html")
+    code, shown, _ = run(*words, "--trace", tmp_path / "trace.html")
     assert (code, shown) == (0, f"{text}trace: {tmp_path / 'trace.html'}\n")
 
 
 def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
-    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 30, "--seed", 1)
-    _, whole, _ = run(*asked)
-    _, out, _ = run(*asked, "--stop", "xyz", "--stop", ".")
+    words = ("generate", "The sailor", "--model", ngram, "--tokens", 30, "--seed", 1)
+    _, whole, _ = run(*words)
+    _, out, _ = run(*words, "--stop", "xyz", "--stop", ".")
     assert out == whole[: whole.index(".")] + "\n"
-    assert run(*asked, "--temperature", 0)[1] != run(*asked, "--temperature", 0, "--repetition-penalty", 9)[1]
+    assert run(*words, "--temperature", 0)[1] != run(*words, "--temperature", 0, "--repetition-penalty", 9)[1]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_model_that_ends_at_once_says_so(
+def test_an_empty_generation_gets_a_note(
     ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    def said(*how: Any) -> tuple[str, str]:
-        code, out, err = run("generate", "The sailor", "--model", ngram, "--tokens", 9, *how, *form)
+    def generated(*flags: Any) -> tuple[str, str]:
+        code, out, err = run("generate", "The sailor", "--model", ngram, "--tokens", 9, *flags, *form)
         assert code == 0
         return json.loads(out)["text"] if form else out.removeprefix("The sailor").removesuffix("\n"), err
 
     stopped = "the model generated the stop string first\n"
-    whole, message = said()
+    whole, message = generated()
     assert message == ""
-    assert said("--stop", whole[:2]) == ("", stopped)
-    assert said("--stop", whole[1]) == (" ", stopped)
-    assert said("--beam", 2, "--stop", said("--beam", 2)[0]) == ("", stopped)
+    assert generated("--stop", whole[:2]) == ("", stopped)
+    assert generated("--stop", whole[1]) == (" ", stopped)
+    assert generated("--beam", 2, "--stop", generated("--beam", 2)[0]) == ("", stopped)
     found = text_generation.next_token_model
 
     def next_token_model(model: Any) -> Any:
         """One that ends a text whatever stands before."""
-        writer = found(model)
-        onwards = writer.step
+        generator = found(model)
+        onwards = generator.step
 
         def step(*given: Any) -> Any:
             scores, state = onwards(*given)
-            scores[:, writer.eos_id] = 99
+            scores[:, generator.eos_id] = 99
             return scores, state
 
-        monkeypatch.setattr(writer, "step", step)
-        return writer
+        monkeypatch.setattr(generator, "step", step)
+        return generator
 
     monkeypatch.setattr(text_generation, "next_token_model", next_token_model)
-    monkeypatch.setattr(Ngram, "default_sentences", "none")  # what is drawn then ends with the closing mark
-    assert said("--stop", "xyz") == (
+    monkeypatch.setattr(Ngram, "default_sentences", "none")  # sampling then ends at the EOS token
+    assert generated("--stop", "xyz") == (
         "", "the model ended the text at once: another --seed, a higher --temperature, or a longer prompt may help\n"
     )  # fmt: skip
-    text, message = said("--beam", 2)
+    text, message = generated("--beam", 2)
     assert (text, message.split(": ")[0]) == ("", "the model ended the text at once")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "keel", "generate", "The", "--model", str(ngram), "--tokens", "10000000"]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background have it muted
+    interruptible = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background have it muted
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
     ) as process:
         assert process.stdout is not None
         begun = process.stdout.read(12)
@@ -198,9 +198,9 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("generate", "The", "--model", ngram, "--temperature", -1), 2, "--temperature must be 0")
     refused(run("generate", "The", "--model", ngram, "--temperature", "nan"), 2, "--temperature must be a number")
     for seed in (2**63, -1):
-        refused(run("generate", "The", "--model", ngram, "--seed", seed), 2, f"and below 2^63, not {seed}")
+        refused(run("generate", "The", "--model", ngram, "--seed", seed), 2, f", not {seed}")
     refused(run("generate", "The", "--model", ngram, "--top-k", -1), 2, "--top-k must be 0")
-    refused(run("generate", "The", "--model", ngram, "--beam", 0), 2, "--beam must be 1 (greedy) or more, not 0")
+    refused(run("generate", "The", "--model", ngram, "--beam", 0), 2, "--beam must be 1 or more and 1,000")
     refused(run("generate", "The", "--model", ngram, "--beam", 2, "--best", 3), 2, "--best must be between 1 and")
     refused(run("generate", "The", "--model", ngram, "--best", 3), 2, "--best is a setting of beam search")
     refused(run("generate", "The", "--model", ngram, "--length-penalty", 1), 2, "--length-penalty is a setting")

@@ -51,10 +51,10 @@ def test_the_prompt_goes_to_stderr_and_the_answer_to_stdout(
 def test_an_interruption_leaves_what_was_written(
     ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    drawn = text_generation.sample
+    whole_sample = text_generation.sample
 
     def sample(*arguments: Any, **settings: Any) -> Iterator[list[int]]:
-        for count, number in enumerate(drawn(*arguments, **settings)):
+        for count, number in enumerate(whole_sample(*arguments, **settings)):
             if count == 3:
                 raise KeyboardInterrupt
             yield number

@@ -191,9 +191,9 @@ sys.exit(main(sys.argv[1:]))
 def test_a_search_over_two_threads_ends_at_once(desk: Path, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "texts").write_text("boat 0\n" * 64 + "boat 1 boat 2 boat 3\n" * 64)
     words = ["translate", tmp_path / "texts", "--model", desk / "ende", "--threads", "2"]
-    heard, pipe = partial(signal.signal, signal.SIGINT, signal.SIG_DFL), subprocess.PIPE
+    interruptible, pipe = partial(signal.signal, signal.SIGINT, signal.SIG_DFL), subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", SLOW, *map(str, words)], stdout=pipe, stderr=pipe, text=True, preexec_fn=heard
+        [sys.executable, "-c", SLOW, *map(str, words)], stdout=pipe, stderr=pipe, text=True, preexec_fn=interruptible
     ) as process:
         assert process.stderr is not None
         while process.stderr.readline() not in ("slow\n", ""):
@@ -207,7 +207,7 @@ def test_a_search_over_two_threads_ends_at_once(desk: Path, tmp_path: Path, numb
     assert err.endswith("keel: stopped after 64 texts, which are printed\n")
 
 
-def test_a_process_that_is_terminated_says_so(desk: Path) -> None:
+def test_a_terminated_process_prints_what_it_has(desk: Path) -> None:
     command = [sys.executable, "-m", "keel", "translate", "-", "--model", str(desk / "ende")]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
@@ -222,7 +222,7 @@ def test_a_process_that_is_terminated_says_so(desk: Path) -> None:
     assert re.fullmatch(r"keel: stopped after \d+ texts, which are printed", err.splitlines()[-1])
 
 
-def test_what_is_wrong_is_said(
+def test_wrong_usage_is_refused(
     desk: Path, run: Run, refused: Refused, tmp_path: Path, folder: Path, small: list[str]
 ) -> None:
     def finetune(*words: str | Path) -> tuple[int, str, str]:
@@ -259,7 +259,7 @@ def test_what_is_wrong_is_said(
                 "--text.vocabulary", "300", "--out", tmp_path / "m"), 2, "has its tokenizer already")  # fmt: skip
 
 
-def test_a_recipe_says_the_task(desk: Path, run: Run, tmp_path: Path, refused: Refused, small: list[str]) -> None:
+def test_a_recipe_sets_the_task(desk: Path, run: Run, tmp_path: Path, refused: Refused, small: list[str]) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('task = "seq2seq"\n[system]\nname = "transformer"\nmax_positions = 24\n[train]\nepochs = 50\n')
     words = ["--recipe", recipe, "--dev", desk / "val.en", desk / "val.de", *small, "--out", tmp_path / "m", "--json"]

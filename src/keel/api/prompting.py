@@ -7,7 +7,7 @@ from typing import Annotated
 
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.text_generation import MAX_TOKENS, continuations
-from keel.config import Doc
+from keel.config import Doc, Ge
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
@@ -60,10 +60,10 @@ def summarize(
     *,
     model: ModelSource,
     tokens: Annotated[int, MAX_TOKENS] = 100,
-    top_k: Annotated[int, Doc("Top-k sampling: sample from the k most probable tokens; 0: from all.")] = 2,
-    sentences: Annotated[int, Doc("Sentences of the summary.")] = 3,
+    top_k: Annotated[int, Ge(0), Doc("Top-k sampling: sample from the k most probable tokens; 0: from all.")] = 2,
+    sentences: Annotated[int, Ge(1), Doc("Sentences of the summary.")] = 3,
     cue: Annotated[str, Doc("Prompt after the text.")] = "TL;DR:",
-    seed: Annotated[int, Doc("Random seed of sampling.")] = 0,
+    seed: Annotated[int, Ge(0), Doc("Random seed of sampling.")] = 0,
     cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,

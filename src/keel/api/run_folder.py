@@ -92,7 +92,7 @@ def run_folder(
                     for folder in new[1:]:
                         folder.rmdir()
             elif refused and not trained and not replacing and any(run.rglob("checkpoints")):
-                # The checkpoints belong to another run: leave it as it was.
+                # The checkpoints belong to another run: leave it unchanged.
                 for tokenizer in run.glob(f"{TOKENIZER}*"):
                     if tokenizer.name not in before:
                         shutil.rmtree(tokenizer)

@@ -94,7 +94,7 @@ def generate(
 
     By default tokens are sampled (`temperature`, `top_k`, `top_p`, `repetition_penalty`, `seed`: see `keel.Sampling`);
     with `beams` the most probable text is found by beam search (`length_penalty`), and with `best` a list of the n best
-    texts. A text ends before any of the strings in `stop`. `on_text` gets the first text as it is generated. `trace` is
+    texts. A text ends before any of the strings in `stop`. `on_text` streams the first text. `trace` is
     a folder, an .html or a .json file for how each token was chosen.
     """
     strategy = decoding_strategy(**decoding, best=best)

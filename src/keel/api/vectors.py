@@ -132,7 +132,7 @@ def word_map(
         *(SEPARATORS.split(words) if isinstance(words, str) else words),
     ]
     rows = [space.row(word) for word in named if word]
-    frequent = [row for row, word in enumerate(space.words) if any(letter.isalpha() for letter in word)]
+    frequent = [row for row, word in enumerate(space.words) if any(map(str.isalpha, word))]
     rows = list(dict.fromkeys([*rows, *frequent[: top or (0 if rows else 200)]]))
     units = space.units(rows)
     points, explained_variance = project(units, by, seed)

@@ -61,11 +61,11 @@ class Flags(argparse.ArgumentParser):
         """Flags of a verb's arguments that have a `Doc`; defaults are the verb's."""
         hints = get_type_hints(verb, include_extras=True)
         for name, parameter in inspect.signature(verb).parameters.items():
-            doc = [each for each in get_args(hints[name])[1:] if isinstance(each, Doc)] if name in hints else []
-            if doc:
-                annotation = get_args(hints[name])[0]
+            *kinds, doc = get_args(hints.get(name)) or [None]  # after the type and its bounds
+            if isinstance(doc, Doc):
+                annotation = Annotated[tuple(kinds)] if kinds[1:] else kinds[0]
                 metavar, default = metavars.get(name, ""), parameter.default
-                self._add(self, name, flag_of(name), annotation, doc[0].text, default, metavar, doc[0].repeated)
+                self._add(self, name, flag_of(name), annotation, doc.text, default, metavar, doc.repeated)
 
     def section(
         self,
@@ -230,7 +230,7 @@ def _shown(default: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as it is written in a flag."""
+    """The text of a value in a flag."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

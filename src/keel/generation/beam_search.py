@@ -7,13 +7,13 @@ Translation System", 2016): without the length penalty alpha, every further toke
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.config import Validated
+from keel.config import Count, Ge, Le, Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import decode_step, group_by_length, prompt_batch, select_state, top_candidates
@@ -55,22 +55,16 @@ class SearchInterrupted(KeyboardInterrupt):
 class BeamSearch(Validated):
     """Settings of beam search."""
 
-    beams: int = 5
+    beams: Annotated[int, Ge(1), Le(MAX_BEAMS)] = 5
     """Beam width; 1 is greedy decoding."""
     length_penalty: float = 0.6
     """Length penalty alpha; 0: plain log p."""
-    best: int = 1
+    best: Count = 1
     """Number of hypotheses to return."""
 
     def __post_init__(self) -> None:
-        if self.beams < 1:
-            raise UsageError(f"--beam must be 1 (greedy) or more, not {self.beams}")
-        if self.beams > MAX_BEAMS:
-            raise UsageError(f"--beam must be {MAX_BEAMS:,} or less, not {self.beams:,}: more finds nothing better")
-        if not 1 <= self.best <= self.beams:
+        if self.best > self.beams:
             raise UsageError(f"--best must be between 1 and --beam {self.beams}, not {self.best}")
-        if not abs(self.length_penalty) < float("inf"):
-            raise UsageError(f"--length-penalty must be a number, not {self.length_penalty}")
 
     def length_divisor(self, size: int) -> float:
         """((5 + n) / 6)^alpha."""

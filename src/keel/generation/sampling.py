@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.config import Validated
+from keel.config import Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import BLOCK, decode_step, group_by_length, prompt_batch, select_state, top_candidates
@@ -24,28 +25,16 @@ NUCLEUS_SIZES = 128, 2048
 class Sampling(Validated):
     """Settings of sampling."""
 
-    temperature: float = 1.0
+    temperature: Annotated[float, Ge(0)] = 1.0
     """Softmax temperature; 0 is greedy decoding."""
-    top_k: int = 0
+    top_k: Annotated[int, Ge(0)] = 0
     """Sample from the k most probable tokens; 0: all."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Nucleus sampling: the smallest set of tokens whose probability exceeds p."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: Annotated[float, Gt(0)] = 1.0
     """Penalty on the logits of earlier tokens (Keskar et al., "CTRL", 2019); 1: none."""
-    seed: int = 0
+    seed: Annotated[int, Ge(0), Lt(2**63)] = 0
     """Random seed; sequence n of a batch uses seed + n, so it does not depend on the others."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"--temperature must be 0 (greedy) or above, not {self.temperature}")
-        if self.top_k < 0:
-            raise UsageError(f"--top-k must be 0 (all tokens) or above, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise UsageError(f"--repetition-penalty must be above 0 (1: none), not {self.repetition_penalty}")
-        if not 0 <= self.seed < 2**63:
-            raise UsageError(f"--seed must be 0 or above and below 2^63, not {self.seed}")
 
 
 GREEDY = Sampling(temperature=0.0)
