@@ -210,7 +210,7 @@ def test_other_tools_names_are_given_real_settings() -> None:
 def test_many_known_names_are_sorted_and_cut_short() -> None:
     error = config.unknown_name("q", [f"name{number:02}" for number in reversed(range(30))], "x")
     listed = ", ".join(f"name{number:02}" for number in range(12))
-    assert str(error) == f"x: unknown name 'q'; known names: {listed} and 18 more: see help"
+    assert str(error) == f"x: unknown name 'q'; known names: {listed} and 18 more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,12 +221,12 @@ class Bounded(Validated):
 
 
 @pytest.mark.parametrize(
-    ("field", "wrong", "says"),
+    ("field", "wrong", "sentence"),
     [
         ("layers", 0, "layers must be 1 or more and 1,000 or less, not 0"),
         ("layers", 1001, "1,000 or less"),
         ("dropout", 1.0, "below 1, not 1.0"),
-        ("rate", 0, "above 0"),
+        ("scale", 0, "above 0"),
         ("layers", 1.5, "a whole number"),
     ],
 )

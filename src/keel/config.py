@@ -7,7 +7,6 @@ import difflib
 import functools
 import inspect
 import json
-import math
 import operator
 import os
 import re
@@ -260,7 +259,7 @@ def unknown_name(name: str, known: Iterable[str], where: str) -> UsageError:
     elif near:
         remedy = f"did you mean {near[0]!r}?"
     else:
-        more = f" and {len(known) - MAX_LISTED} more: see --help" if len(known) > MAX_LISTED else ""
+        more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
         remedy = f"known names: {', '.join(known[:MAX_LISTED])}{more}" if known else "it has no settings"
     return UsageError(f"{where}: unknown name {name!r}; {remedy}")
 
@@ -304,7 +303,7 @@ def _typed(annotation: Any, value: Any, where: str) -> Any:
         for choice in get_args(annotation):
             if type(choice) is type(value) and choice == value:
                 return choice
-    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf  # and not NaN
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # NaN is no setting
     if annotation is int and number and value == value // 1:
         return int(value)
     if annotation is float and number:

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 FLAGS = {"beams": "beam", "among": "in"}
 """Arguments whose flag has another name."""
 ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
-FLAG = re.compile(r"(?P<command>\bkeel [a-z]+ [^:;,()`]*)|(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9.-]*[a-z0-9])")
-VALUE = re.compile(r"(?<=task) ([a-z0-9]+)\b|(?<=\w) (\d[\w.%]*\w|\d%?)")
+FLAG = re.compile(r"(?P<command>\bkeel [a-z]+ [^:;,()`]*)|(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9._-]*[a-z0-9])")
+VALUE = re.compile(r" (?:(?P<number>\d[\w.%]*\w|\d%?)|(?P<word>[a-z0-9]+)\b)")
+WORDS = {"labels": ("single", "multi", "regression"), "dedup": ("lines", "documents")}
+"""Flags whose value is one of these words; every word after --task is a value, and true and false are everywhere."""
 
 _flags_named = False
 
@@ -48,8 +50,11 @@ def for_caller(message: str) -> str:
         value = VALUE.match(message, end)
         if found["no"]:
             name += "=False"
-        elif value and (value[2] or found["name"] == "task"):
-            name += f"={value[2]}" if value[2] else f"={value[1]!r}"
+        elif value and (value["number"] or value["word"] in ("true", "false")):
+            name += f"={value['number'] or value['word'].capitalize()}"
+            end = value.end()
+        elif value and (name == "task" or value["word"] in WORDS.get(name, ())):
+            name += f"={value['word']!r}"
             end = value.end()
         parts.append(name)
     return "".join([*parts, message[end:]])

@@ -70,7 +70,7 @@ def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
     file.write_bytes(b"\n".join(lines))
     report = check(file)
     assert report.files[str(file)]["duplicates"] == {"lines": 1, "documents": 1}
-    assert find_one(report, "warning", "--dedup documents", "of line 1").where == f"{file}:5"
+    assert find_one(report, "warning", "dedup='documents'", "of line 1").where == f"{file}:5"
     assert find_one(report, "warning", "U+FFFD").where == f"{file}:7"
     assert find_one(report, "warning", "NUL").where == f"{file}:9"
     assert find_one(report, "warning", "1,200,000 characters").where == f"{file}:11"
@@ -91,8 +91,8 @@ def test_a_table_is_read_as_a_corpus_is(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     report = check(file)
     assert report.files[str(file)]["documents"] == len(list(Corpus(file).documents())) == 3
-    assert find_one(report, "warning", "--dedup documents", "of line 3").where == f"{file}:4"
-    assert find_one(report, "warning", "--dedup lines", "of line 3").where == f"{file}:4"
+    assert find_one(report, "warning", "dedup='documents'", "of line 3").where == f"{file}:4"
+    assert find_one(report, "warning", "dedup='lines'", "of line 3").where == f"{file}:4"
     find_one(report, "note", "1 row without 'text'")
 
 
@@ -109,7 +109,7 @@ def test_a_document_longer_than_a_block_is_one(tmp_path: Path) -> None:
 def test_number_of_compared_lines_is_bounded(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_checks, "MAX_COMPARED", 100)
     report = check(english_corpus)
-    find_one(report, "note", "only the first 100 distinct lines", "--dedup lines")
+    find_one(report, "note", "only the first 100 distinct lines", "dedup='lines'")
     find_one(report, "note", "only the first 100 distinct documents")
 
 
@@ -127,7 +127,7 @@ def test_too_little_text_is_an_error(tmp_path: Path, text: str, sentence: str) -
 
 def test_one_document(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("One sentence. Then another.\nAnd a third.\n")
-    find_one(check(tmp_path / "c.txt"), "warning", "single document", "--system.next_sentence false")
+    find_one(check(tmp_path / "c.txt"), "warning", "single document", "system.next_sentence=False")
 
 
 def test_unknown_tokens(chinese_corpus: Path, model: Model) -> None:

@@ -190,10 +190,10 @@ def test_top_candidates_by_block() -> None:
     ("settings", "sentence"),
     [
         ({"tokens": 0}, "^tokens must be 1 or more, not 0"),
-        ({"temperature": -0.5}, "temperature must be 0 or more, not -0.5"),
+        ({"temperature": -0.5}, "temperature must be 0 or more .*, not -0.5"),
         ({"temperature": float("nan")}, "temperature must be a number, not nan"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0, not 0.0"),
-        ({"repetition_penalty": -1.0}, "repetition_penalty must be above 0, not -1.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0 .*, not 0.0"),
+        ({"repetition_penalty": -1.0}, "repetition_penalty must be above 0 .*, not -1.0"),
         ({"repetition_penalty": float("nan")}, "repetition_penalty must be a number, not nan"),
         ({"seed": 2**64}, "seed must be 0 or more and below .*, not 18446744073709551616"),
         ({"seed": -1}, "seed must be 0 or more .*, not -1"),

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
+from keel.errors import for_caller
+
 Severity = Literal["error", "warning", "note"]
 
 
@@ -17,6 +19,10 @@ class Finding:
     """`file:line`, or the file."""
     cause: str
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("cause", "remedy"):  # settings are named as the caller knows them
+            object.__setattr__(self, name, for_caller(getattr(self, name)))
 
     @classmethod
     def of(cls, severity: Severity, sentence: str, *files: str) -> Self:

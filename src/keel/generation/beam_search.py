@@ -4,6 +4,7 @@ The score of a text of n tokens, end token included, is log p / ((5 + n) / 6)^al
 Translation System", 2016): without the length penalty alpha, every further token makes a text worse.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.config import Count, Ge, Le, Validated
+from keel.config import Count, Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import decode_step, group_by_length, prompt_batch, select_state, top_candidates
@@ -57,7 +58,7 @@ class BeamSearch(Validated):
 
     beams: Annotated[int, Ge(1), Le(MAX_BEAMS)] = 5
     """Beam width; 1 is greedy decoding."""
-    length_penalty: float = 0.6
+    length_penalty: Annotated[float, Gt(-math.inf), Lt(math.inf)] = 0.6
     """Length penalty alpha; 0: plain log p."""
     best: Count = 1
     """Number of hypotheses to return."""

@@ -1,5 +1,6 @@
 """Sampling: temperature, top-k, top-p (nucleus) and repetition penalty."""
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -25,13 +26,13 @@ NUCLEUS_SIZES = 128, 2048
 class Sampling(Validated):
     """Settings of sampling."""
 
-    temperature: Annotated[float, Ge(0)] = 1.0
+    temperature: Annotated[float, Ge(0), Lt(math.inf)] = 1.0
     """Softmax temperature; 0 is greedy decoding."""
     top_k: Annotated[int, Ge(0)] = 0
     """Sample from the k most probable tokens; 0: all."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Nucleus sampling: the smallest set of tokens whose probability exceeds p."""
-    repetition_penalty: Annotated[float, Gt(0)] = 1.0
+    repetition_penalty: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
     """Penalty on the logits of earlier tokens (Keskar et al., "CTRL", 2019); 1: none."""
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
     """Random seed; sequence n of a batch uses seed + n, so it does not depend on the others."""
