@@ -200,15 +200,7 @@ def replace(settings: Settings, **overrides: Any) -> Settings:
 
 def parse_value(annotation: Any, text: str, where: str) -> Any:
     """Parse a command-line value: `1_000`, `1e-4`, `10%`, `true`, `a,b`, `none`."""
-    if get_origin(annotation) is Annotated:
-        kind, *bounds = get_args(annotation)
-        return _bounded(parse_value(kind, text, where), bounds, where)
-    if _is_union(annotation):
-        return _first_fit(annotation, text, where, parse_value)
-    if get_origin(annotation) is tuple:
-        parts = [part.strip() for part in text.split(",")] if text else []
-        return _each(annotation, parts, where, parse_value)
-    return _typed(annotation, _read(annotation, text), where)
+    return _typed(annotation, text, where, parse=True)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -288,17 +280,26 @@ def _first_fit(annotation: Any, value: Any, where: str, convert: Convert) -> Any
     raise _refusal(annotation, value, where)
 
 
-def _typed(annotation: Any, value: Any, where: str) -> Any:
-    """`value`, validated by the annotation; integral floats pass as int, ints and "10%" as float."""
+def _typed(annotation: Any, value: Any, where: str, parse: bool = False) -> Any:
+    """`value`, validated by the annotation; integral floats pass as int, ints and "10%" as float. With `parse` a text
+    is read as such a value first."""
+    convert = functools.partial(_typed, parse=parse)
     if get_origin(annotation) is Annotated:
         kind, *bounds = get_args(annotation)
-        return _bounded(_typed(kind, value, where), bounds, where)
+        found = convert(kind, value, where)
+        if all(each.holds(found, each.bound) for each in bounds):
+            return found
+        raise UsageError(f"{where} must be {' and '.join(map(str, bounds))}, not {found}")
     if _is_union(annotation):
-        return _first_fit(annotation, value, where, _typed)
+        return _first_fit(annotation, value, where, convert)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         return value if isinstance(value, annotation) else from_dict(annotation, value, where)
+    if get_origin(annotation) is tuple and parse:
+        value = [part.strip() for part in value.split(",")] if value else []
+    elif parse:
+        value = _read(annotation, value)
     if get_origin(annotation) is tuple and isinstance(value, list | tuple):
-        return _each(annotation, value, where, _typed)
+        return _each(annotation, value, where, convert)
     if get_origin(annotation) is Literal:
         for choice in get_args(annotation):
             if type(choice) is type(value) and choice == value:
@@ -313,12 +314,6 @@ def _typed(annotation: Any, value: Any, where: str) -> Any:
     if annotation is Any or (annotation in (bool, str) and isinstance(value, annotation)):
         return value
     raise _refusal(annotation, value, where)
-
-
-def _bounded(value: Any, bounds: Sequence[Bound], where: str) -> Any:
-    if all(each.holds(value, each.bound) for each in bounds):
-        return value
-    raise UsageError(f"{where} must be {' and '.join(map(str, bounds))}, not {value}")
 
 
 def _each(annotation: Any, values: Sequence[Any], where: str, convert: Convert) -> tuple[Any, ...]:

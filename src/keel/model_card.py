@@ -40,7 +40,7 @@ class Card:
             "Time": f"{self.seconds / 60:.1f} minutes" if self.seconds else "",
             "Hardware": self.hardware,
             "Command": f"`{self.command}`" if self.command else "",
-            **{f"Score: {name}": _figure(value) for name, value in self.scores.items()},
+            **{f"Score: {name}": format_figure(value) for name, value in self.scores.items()},
         }
         table = "\n".join(f"| {name} | {value.replace('|', '&#124;')} |" for name, value in rows.items() if value)
         return README.format(title=self.title or "A Keel model", table=table, system=system, tag=pipeline_tag)
@@ -65,12 +65,12 @@ Trained with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; 
 """
 
 
-def _figure(value: Any) -> str:
+def format_figure(value: Any) -> str:
     """A score as text: a number, several by name, or the main score of a task."""
     if isinstance(value, Mapping):
         return (
             format_main_score(value)
             if "main" in value
-            else ", ".join(f"{name} {_figure(value[name])}" for name in value)
+            else ", ".join(f"{name} {format_figure(value[name])}" for name in value)
         )
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 from keel.api.finetuning_runs import FineTuningRuns
-from keel.api.finetuning_setup import FineTuningSetup
+from keel.api.finetuning_setup import FineTuningSetup, LabelledData
 from keel.api.keywords import FinetuneKeywords
-from keel.api.labelled_data import LabelledData
 from keel.api.run_folder import hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, VocabularySettings, merge_settings
 from keel.api.starting_point import save_model

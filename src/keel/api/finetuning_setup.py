@@ -1,4 +1,4 @@
-"""The setup of a fine-tuning run: settings with the defaults of system and task, and the model to start from."""
+"""The setup of a fine-tuning run: settings with the defaults of system and task, the model to start from, and data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import torch
 
-from keel.api.settings import VocabularySettings, route_settings
+from keel.api.settings import Source, VocabularySettings, route_settings
 from keel.api.starting_point import resolve_start, warn_unknown_tokens
 from keel.config import unknown_name
 from keel.data.corpus import Corpus
-from keel.data.examples import Columns, Examples, Labels
+from keel.data.examples import Columns, Examples, Labels, split_validation
 from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
@@ -40,6 +40,8 @@ class FineTuningSetup:
     columns: Columns
     head: HeadSettings
     text: VocabularySettings
+    has_network: bool
+    """Whether the head has a network between encoder and classifier."""
 
     @classmethod
     def resolve(
@@ -61,8 +63,16 @@ class FineTuningSetup:
         start, parent = resolve_start(base, out, settings, on_event, labelled=True)
         if obstacle := supports(start, task):
             raise UsageError(obstacle)
-        freeze = _resolve_freeze(start, parent, freeze, from_scratch, settings, on_event)
-        has_network = _has_network(settings)
+        if freeze is None and parent and not from_scratch and "unfreeze" not in settings:
+            freeze = start.feature_based
+            if freeze:
+                default = f"{start.name} is feature-based: its encoder is frozen"
+                note(on_event, f"{default}; --no-freeze to fine-tune all of it")
+        freeze = bool(freeze)
+        if freeze and parent is None:
+            what = f"--freeze keeps pre-trained weights, and a new {start.name} has none"
+            raise UsageError(f"{what}: give a model folder")
+        has_network = any(settings.get(name, "none") != "none" for name in ("network", "characters"))
         head_defaults = _head_defaults(kind, start, settings, plain=not freeze and not has_network)
         system, train, columns, head, text = route_settings(
             settings,
@@ -93,6 +103,7 @@ class FineTuningSetup:
             columns=columns,
             head=head,
             text=text,
+            has_network=has_network,
         )
 
     @property
@@ -100,10 +111,6 @@ class FineTuningSetup:
         """The settings of task and head, for the model card and to compare runs on resume."""
         given = {"task": self.task.name, "freeze": self.freeze, "from_scratch": self.from_scratch}
         return {**given, **self.head.non_default()}
-
-    @property
-    def has_network(self) -> bool:
-        return self.head.network != "none" or self.head.characters != "none"
 
     def starting_model(self, examples: Examples, labels: Labels, report: OnEvent) -> tuple[Model, Labels]:
         """The model to fine-tune, and the labels with the tokenizer of generated text, if there is one."""
@@ -119,28 +126,6 @@ class FineTuningSetup:
             if isinstance(parent.task, self.task):
                 labels = replace(labels, tokenizer=parent.task.labels.tokenizer)
         return _adapt(system, parent, self.train.seed), labels
-
-
-def _has_network(settings: Mapping[str, Any]) -> bool:
-    return settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
-
-
-def _resolve_freeze(
-    start: System,
-    parent: Model | None,
-    freeze: bool | None,
-    from_scratch: bool,
-    settings: Mapping[str, Any],
-    on_event: OnEvent,
-) -> bool:
-    """Whether the encoder is frozen; the default of feature-based systems."""
-    if freeze is None:
-        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
-        if freeze:
-            note(on_event, f"{start.name} is feature-based: its encoder is frozen; --no-freeze to fine-tune all of it")
-    if freeze and parent is None:
-        raise UsageError(f"--freeze keeps pre-trained weights, and a new {start.name} has none: give a model folder")
-    return freeze
 
 
 def _head_defaults(task: type[Task], start: System, settings: Mapping[str, Any], *, plain: bool) -> HeadSettings:
@@ -192,3 +177,61 @@ def _adapt(system: System, parent: Model, seed: int) -> Model:
                 weights[name] = torch.cat([old, new[len(old) :]])
     encoder.load_state_dict(weights, strict=False, assign=True)
     return replace(parent, system=system, encoder=encoder, tokenizer=tokenizer)
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """The datasets of a run, and the labels of all training examples."""
+
+    everything: Examples
+    """The training examples before any are held out."""
+    train: Examples
+    dev: Examples | None
+    test: Examples | None
+    labels: Labels
+
+    @classmethod
+    def read(
+        cls,
+        task: type[Task],
+        columns: Columns,
+        data: Source,
+        dev: Source,
+        test: Source | None = None,
+        *,
+        folds: bool = False,
+        seed: int,
+        on_event: OnEvent,
+    ) -> Self:
+        """Read and check all datasets: a label that does not occur in training is found before training."""
+        everything = task.read_examples(data, columns, on_event)
+        labels = task.label_schema(everything)
+        train, held_out = _split_dev(everything, task, columns, dev, seed, on_event)
+        tested = None if test is None else task.read_examples(test, columns, on_event)
+        for examples in (held_out, tested, everything if folds else None):
+            if examples is not None:
+                task.check_scorable(examples, labels)
+        return cls(everything, train, held_out, tested, labels)
+
+
+def _split_dev(
+    examples: Examples, task: type[Task], columns: Columns, dev: Source, seed: int, on_event: OnEvent
+) -> tuple[Examples, Examples | None]:
+    """Training and validation examples; `dev` is a dataset, a share such as "10%" (stratified by label), or None."""
+    if dev is None or (isinstance(dev, str) and dev == "none"):
+        return examples, None
+    if not (isinstance(dev, str) and dev.endswith("%")):
+        return examples, task.read_examples(dev, columns, on_event)
+    try:
+        share = float(dev[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"--dev must be a file or a share between 0% and 100% such as 10%, not {dev}")
+    train, held_out = split_validation(examples, share, seed)
+    if not held_out:
+        note(on_event, "no examples are held out as dev, as each has a label of its own: give a file with --dev")
+        return train, None
+    what = f"{len(held_out):,} of {len(examples):,} examples are held out as dev"
+    note(on_event, f"{what} ({dev}, seed {seed}; change with --dev)")
+    return train, held_out

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Unpack
 import torch
 
 from keel.api.finetuning import finetune
+from keel.api.finetuning_setup import LabelledData
 from keel.api.keywords import PretrainKeywords, TrainKeywords
-from keel.api.labelled_data import LabelledData
 from keel.api.run_folder import TOKENIZER, hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens

@@ -24,6 +24,8 @@ TRAINING_EVENTS = ("step", "checkpoint")
 """Events of a run that has made updates."""
 TOKENIZER = "tokenizer-"
 """Prefix of tokenizer folders in run/."""
+WAITING, REPLACED = ".run.waiting", ".run.replaced"
+"""An old run until the run that replaces it starts training, and from then until it is removed."""
 
 
 @contextmanager
@@ -46,13 +48,13 @@ def run_folder(
     planned = trained = False
     with ExitStack() as locks:
         locks.enter_context(run_lock(run))
-        shutil.rmtree(_replaced(run), ignore_errors=True)
-        if _aside(run).exists():  # the run that was to replace it was killed before training
+        shutil.rmtree(run.with_name(REPLACED), ignore_errors=True)
+        if run.with_name(WAITING).exists():  # the run that was to replace it was killed before training
             _restore(run)
             locks.enter_context(run_lock(run))
         replacing = overwrite and (len([*run.iterdir()]) > 1 or is_keel_folder(run.parent))  # one is the lock
         if replacing:
-            run.rename(_aside(run))
+            run.rename(run.with_name(WAITING))
             locks.enter_context(run_lock(run))
         world.barrier()
         before = {path.name for path in run.iterdir()}
@@ -70,7 +72,7 @@ def run_folder(
                     trained = trained or event["event"] in TRAINING_EVENTS
                     if replacing and event["event"] in TRAINING_EVENTS:
                         replacing = False
-                        old = _aside(run).rename(_replaced(run))  # from here on it is not restored
+                        old = run.with_name(WAITING).rename(run.with_name(REPLACED))  # from here on it is not restored
                         _drop_model(run.parent)
                         shutil.rmtree(old, ignore_errors=True)
                     record(event)
@@ -100,19 +102,9 @@ def run_folder(
             raise
 
 
-def _aside(run: Path) -> Path:
-    """Where an old run is kept until the run that replaces it starts training."""
-    return run.with_name(".run.waiting")
-
-
-def _replaced(run: Path) -> Path:
-    """Where a replaced run is moved before it is removed."""
-    return run.with_name(".run.replaced")
-
-
 def _restore(run: Path) -> None:
     """Move the old run back; of the new one only tokenizers are kept."""
-    aside = _aside(run)
+    aside = run.with_name(WAITING)
     for tokenizer in run.glob(f"{TOKENIZER}*"):
         if not (aside / tokenizer.name).exists():
             tokenizer.rename(aside / tokenizer.name)
@@ -133,7 +125,7 @@ def _check_folder(out: Path, verb: str, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file: name a folder to write to")
     contents = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
-    logs = [log for run in (_aside(out / "run"), out / "run") if (log := run / "log.jsonl").exists()]
+    logs = [log for run in (out / WAITING, out / "run") if (log := run / "log.jsonl").exists()]
     started = bool(logs)
     if contents and not started and not is_keel_folder(out):
         raise UsageError(f"{out} is not empty (it contains {contents[0]}) and not a Keel model: choose another --out")

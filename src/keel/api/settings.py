@@ -90,16 +90,12 @@ def route_settings(settings: Mapping[str, Any], *targets: Any, only: Collection[
     """The targets with each setting in the field of its name; `only` these of the first, a System, may change."""
     given: list[dict[str, Any]] = [{} for _ in targets]
     names = [{field.name for field in fields(target)} for target in targets]
-    fixed: set[str] = set()
-    if only is not None:
-        fixed = names[0] - set(only)
-        names[0] -= fixed
+    fixed = set() if only is None else names[0] - set(only)
+    names[0] -= fixed
     for name, value in settings.items():
         index = next((number for number, known in enumerate(names) if name in known), None)
-        if index is None and name in fixed:
-            raise _fixed_setting(name, targets[0], sorted(names[0]))
         if index is None:
-            raise _unknown_setting(name, set().union(*names))
+            raise _refusal(name, set().union(*names), fixed, targets[0])
         given[index][name] = value
     for target, values in zip(targets, given, strict=True):
         if isinstance(target, Train) and set(Train.LENGTHS) & values.keys():
@@ -107,15 +103,14 @@ def route_settings(settings: Mapping[str, Any], *targets: Any, only: Collection[
     return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
 
 
-def _fixed_setting(name: str, system: System, free: list[str]) -> UsageError:
-    if name in system.tunable:
+def _refusal(name: str, known: set[str], fixed: set[str], system: Any) -> UsageError:
+    """The error for a setting that no target takes; `fixed` ones belong to the shape of a trained model."""
+    if name in fixed and name in system.tunable:
         return UsageError(f"{name} is a setting of pre-training: leave it out, or change it with keel pretrain")
-    more = f"; these can change: {', '.join(free)}" if free else ""
-    what = f"{name} is fixed in a trained model"
-    return UsageError(f"{what}: leave it out, or start from a new {system.name}{more}")
-
-
-def _unknown_setting(name: str, known: set[str]) -> UsageError:
+    if name in fixed:
+        free = sorted({field.name for field in fields(system)} - fixed)
+        more = f"; these can change: {', '.join(free)}" if free else ""
+        return UsageError(f"{name} is fixed in a trained model: leave it out, or start from a new {system.name}{more}")
     if renamed := [new for new in new_names(name) if new in known]:
         return UsageError(f"{name} was renamed: use {' or '.join(renamed)}")
     return unknown_name(name, known, "settings")

@@ -1,9 +1,9 @@
 """Word vectors: nearest neighbours, analogies, similarity, odd one out, word senses, and a map."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 
@@ -46,8 +46,7 @@ def nearest(
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
     known = load_model(model, on_event)
-    (columns,) = route_settings(settings, Columns())
-    texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
+    texts = _read_texts(among, settings, on_event)
     space = VectorSpace(texts, known.encode(texts, on_event=on_event))
     return space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
 
@@ -97,8 +96,7 @@ def senses(
 
     `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it.
     """
-    (columns,) = route_settings(settings, Columns())
-    texts = [example.text for example in read_examples(sentences, pair=False, columns=columns, on_event=on_event)]
+    texts = _read_texts(sentences, settings, on_event)
     uses = find_uses(word, texts)
     used = {use.text for use in uses}
     if without := sum(text not in used for text in texts):
@@ -149,6 +147,11 @@ def word_map(
     note(on_event, " ".join(caption))
     title = model.card.title if isinstance(model, Model) else Path(model).name
     return write_figures(path, f"{title}: a map", [(picture, " ".join(caption))], broad=True)
+
+
+def _read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -> list[str]:
+    (columns,) = route_settings(settings, Columns())
+    return [example.text for example in read_examples(source, pair=False, columns=columns, on_event=on_event)]
 
 
 def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

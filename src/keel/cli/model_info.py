@@ -19,8 +19,8 @@ from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.formats.vector_files import read_vectors
-from keel.metrics.scores import format_main_score
 from keel.model import Model
+from keel.model_card import format_figure
 from keel.tasks import Task
 from keel.training.checkpoint import Checkpoints
 from keel.training.plan import Train
@@ -76,7 +76,7 @@ def _model(path: Path, format: str) -> dict[str, Any]:
         "parent": model.card.parent,
         "hardware": model.card.hardware,
         "steps": f"{model.card.steps:,} in {clock(model.card.seconds)}" if model.card.steps else "",
-        **{f"score {name}": _score(value) for name, value in model.card.scores.items()},
+        **{f"score {name}": format_figure(value) for name, value in model.card.scores.items()},
         **_recipe(model.card.recipe),
         **_run(path),
     }
@@ -136,20 +136,13 @@ def _run(path: Path) -> dict[str, Any]:
         return {}
     with open(log, encoding="utf-8") as file:
         steps = [event for event in map(json.loads, file) if event.get("event") == "step"]
-    saved = Checkpoints(
-        path / "run" / "checkpoints", 1
-    ).steps()  # a run may have been interrupted between two log lines
+    # A run may have been interrupted between two log lines.
+    saved = Checkpoints(path / "run" / "checkpoints", 1).steps()
     step = max([*saved, *(event["step"] for event in steps[-1:])], default=0)
     last = f"step {step:,}" + (f" of {steps[-1]['steps']:,}, " if steps else ", ") if step else ""
     ready = (path / "config.json").is_file()
     state = "may be deleted" if ready else "unfinished: rerun the command to resume"
     return {"run": f"{last}{_megabytes(path / 'run')} in {path / 'run'} ({state})"}
-
-
-def _score(value: Any) -> Any:
-    if isinstance(value, dict):
-        return format_main_score(value)
-    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def _recipe(recipe: dict[str, Any]) -> dict[str, str]:

@@ -64,7 +64,7 @@ def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:
     return recipe.system, words or recipe.corpus, recipe
 
 
-def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], Namespace]:
+def _with_recipe(options: Namespace, usage: str) -> tuple[str, Sequence[str], Namespace]:
     """What to train, on which files, and the options; flags override the recipe."""
     system, files, recipe = _what_to_train(options)
     if system in SYSTEMS and recipe.system not in ("", system):
@@ -80,13 +80,11 @@ def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], Namespace]:
             merged.settings.pop(name, None)
     if merged.size:
         merged.settings["size"] = merged.size
-    return system, files, merged
-
-
-def _required_out(options: Namespace) -> str:
-    if not options.out:
+    if not system or not files:
+        raise UsageError(f"give {usage}")
+    if not merged.out:
         raise UsageError("--out is missing: give the model folder to write")
-    return options.out
+    return system, files, merged
 
 
 def _run_flags(flags: Flags, words: str, help: str, systems: Sequence[System]) -> None:
@@ -112,10 +110,9 @@ def _pretrain_flags(flags: Flags, *systems: System) -> None:
 
 @command("SYSTEM|FOLDER CORPUS... --out DIR", _pretrain_flags)
 def pretrain(options: Namespace, console: Console) -> Answer:
-    system, corpus, options = _with_recipe(options)
-    if not system or not corpus:
-        raise UsageError("give a system and a corpus: keel pretrain bert corpus.txt --out models/mine")
-    out = _required_out(options)
+    usage = "a system and a corpus: keel pretrain bert corpus.txt --out models/mine"
+    system, corpus, options = _with_recipe(options, usage)
+    out = options.out
     files = corpus[0] if len(corpus) == 1 else list(map(Path, corpus))
     model = pretraining.pretrain(system, files, out=out, on_event=console, **options.settings)
     evaluations = _evaluations(Path(out))
@@ -199,11 +196,9 @@ def _join_parallel_files(line: Sequence[str]) -> list[str]:
 def finetune(options: Namespace, console: Console) -> Answer:
     if options.task in RENAMED_TASKS and options.task not in TASKS:
         raise UsageError(f"--task {options.task} was renamed: use --task {RENAMED_TASKS[options.task]}")
-    model, files, options = _with_recipe(options)
-    if not model or not files:
-        raise UsageError("give a model and labelled examples: keel finetune models/mine train.tsv --out new")
-    out = _required_out(options)
-    data = labelled_source(files)
+    usage = "a model and labelled examples: keel finetune models/mine train.tsv --out new"
+    model, files, options = _with_recipe(options, usage)
+    data, out = labelled_source(files), options.out
     tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
     lines = [f"{out} is ready: {counted(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
