@@ -145,8 +145,11 @@ def _by_prompt(
     model: Model, texts: Iterable[str], pairs: list[tuple[str, str]], on_event: OnEvent, settings: Mapping[str, Any]
 ) -> Iterator[list[GeneratedText]]:
     for text in texts:
-        prompted = text.strip() and few_shot_translation(text, pairs, model=model, on_event=on_event, **settings)
-        yield [GeneratedText(prompted.text, prompt=prompted.prompt) if prompted else GeneratedText("")]
+        if text.strip():
+            found = few_shot_translation(text, pairs, model=model, on_event=on_event, **settings)
+            yield [GeneratedText(found.text, prompt=found.prompt)]
+        else:
+            yield [GeneratedText("")]
 
 
 def _by_search(
@@ -154,9 +157,7 @@ def _by_search(
 ) -> Iterator[list[GeneratedText]]:
     while batch := list(islice(texts, batch_size)):
         try:
-            found = (
-                task.predict(_examples(task, batch), on_event=on_event).generated if any(map(str.strip, batch)) else []
-            )
+            found = task.predict(_examples(task, batch), on_event=on_event).generated if "".join(batch).strip() else []
         except SearchInterrupted as stopped:
             raise SearchInterrupted(_with_empty(batch, stopped.found)) from None
         yield from _with_empty(batch, found)
