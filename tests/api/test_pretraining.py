@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import keel
+from keel.api import run_folder
 from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
 from keel.api.inference import predict
@@ -234,7 +235,7 @@ def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
             pretrain("bert", english_corpus, on_event=stop_at("evaluation", error), **again)
         assert contents(out) == before
     with monkeypatch.context() as patch:  # a process that is killed puts nothing back
-        patch.setattr(keel.api.run_folder, "_restore", lambda run: None)
+        patch.setattr(run_folder, "_restore", lambda run: None)
         with pytest.raises(KeyboardInterrupt):
             pretrain("bert", english_corpus, on_event=stop_at("evaluation"), **again)
     assert contents(out) != before
@@ -267,7 +268,7 @@ def test_an_overwrite_that_cannot_remove_the_old_run_keeps_the_new_one(
     out = tmp_path / "m"
     pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
     with monkeypatch.context() as patch:  # a process that is killed while it removes
-        patch.setattr(keel.api.run_folder.shutil, "rmtree", lambda path, ignore_errors=False: None)
+        patch.setattr(run_folder.shutil, "rmtree", lambda path, ignore_errors=False: None)
         new = pretrain("bert", english_corpus, out=out, overwrite=True, steps=3, **QUICK)
     assert (out / ".run.replaced").exists()
     assert Model.load(out).fingerprint() == new.fingerprint()

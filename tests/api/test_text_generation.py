@@ -59,7 +59,7 @@ def test_a_text_ends_before_a_stop_string(ngram: Model) -> None:
     assert keel.generate("The sailor", model=ngram, tokens=40, seed=1, stop=almost) == whole, "what was held is given"
     (one, other) = keel.generate(["The sailor"] * 2, model=ngram, tokens=40, seed=1, stop=[whole[20:29]])
     assert one == whole[:20]
-    assert len(other.split()) > 10, "the other row goes on"
+    assert len(other.split()) > 10, "the other text continues"
     with pytest.raises(UsageError, match="stop is empty"):
         keel.generate("The sailor", model=ngram, stop=[""])
 
@@ -86,7 +86,7 @@ def test_beam_search_finds_a_more_probable_text_than_greedy_decoding(ngram: Mode
         keel.generate("The judge", model=ngram, best=2)
     with pytest.raises(UsageError, match="length_penalty is a setting of beam search"):
         keel.generate("The judge", model=ngram, length_penalty=0.6)
-    with pytest.raises(UsageError, match="beams must be 1,000 or less, not 5,000"):
+    with pytest.raises(UsageError, match="beams must be 1 or more and 1,000 or less, not 5000"):
         keel.generate("The judge", model=ngram, beams=5000)
     nothing: Any = None
     for prompt in (nothing, ["The judge", nothing]):

@@ -6,6 +6,10 @@ from typing import Literal, TypedDict
 
 from keel.events import OnEvent
 
+STUB: Path
+
+def render() -> str: ...
+
 # Fields of settings, generated.
 class TrainKeywords(TypedDict, total=False):
     steps: int
