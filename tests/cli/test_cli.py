@@ -291,7 +291,7 @@ def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: 
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")
     assert code == 0
     assert json.loads(out)["steps"] == 1
-    (tmp_path / "few.tsv").write_text("sentence\tlabel\na\tx\n")
+    (tmp_path / "few.tsv").write_text("sentence\tlabel\na\tx\nb\ty\n")
     whole = recipe.read_text()
     recipe.write_text(f'probe = "{tmp_path / "few.tsv"}"\n{whole}')
     refused(run("pretrain", "--recipe", recipe, "--overwrite"), 1, "cannot be held out")
@@ -353,7 +353,7 @@ def test_flags_are_those_of_the_system_that_is_named(
             main([*words, "--help"])
         out = capsys.readouterr().out
         assert "With beads. [13]" in out
-        assert "Of the frame. [7]" in out
+        assert "Width of the abacus. [7]" in out
         assert "[3]" in out
         assert "--system.layers" not in out
     with pytest.raises(SystemExit):
