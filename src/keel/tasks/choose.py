@@ -43,14 +43,12 @@ class MultipleChoice(TextClassification):
     ) -> EncodedExamples:
         """A sequence for each choice; a long text is truncated at its start, since the question is at its end."""
         targets = self.labels.targets(examples) if labelled else None
-        oov_ids, choices = self.system.uses_subwords, examples.choices
+        choices = examples.choices
         counts = np.fromiter(map(len, choices), np.int64, len(choices))
         if not len(counts) or counts.min() < 2:
             raise UsageError(f"{examples.source} has no choices: this model expects two or more for each text")
-        texts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
-        endings = FlatTokens(
-            *self.tokenizer.encode_flat([choice for each in choices for choice in each], oov_ids=oov_ids)
-        )
+        texts = self.tokenize(examples.texts)
+        endings = self.tokenize([choice for each in choices for choice in each])
         owners = np.repeat(np.arange(len(counts)), counts)
         room = self.system.max_text_length(self.tokenizer, pair=True)
         text_lengths = texts.lengths[owners]

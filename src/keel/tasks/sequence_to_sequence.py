@@ -4,8 +4,7 @@ An encoder reads the source; a decoder predicts each target token from the previ
 (teacher forcing), one by one in generation.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -151,11 +150,10 @@ class SequenceToSequence(Task):
     def settings(self) -> dict[str, Any]:
         return super().settings | ({} if self.extra_length == EXTRA_LENGTH else {"extra_length": self.extra_length})
 
-    @contextmanager
-    def restrict_embeddings(self, data: EncodedExamples) -> Iterator[EncodedExamples]:
+    def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
         assert data.target_starts is not None
         self.extra_length = max(self.extra_length, int((np.diff(data.target_starts) - 2 * data.lengths).max()))
-        yield data  # the decoder may generate any word
+        return nullcontext(data)  # the decoder may generate any word
 
     def blocks(self) -> list[nn.Module]:
         return [*self.encoder.blocks(), *self.decoder.blocks()]
@@ -166,7 +164,7 @@ class SequenceToSequence(Task):
         """Sources and, if `labelled`, targets with their end token; long pairs are skipped, long sources without a
         target truncated, both with a note."""
         room = self.system.max_text_length(self.tokenizer)
-        sources = FlatTokens(*self.tokenizer.encode_flat(examples.texts))
+        sources = self.tokenize(examples.texts)
         self._report_unknown(self.tokenizer, sources, examples.texts, examples, on_event)
         target_fields: dict[str, np.ndarray] = {}
         long = sources.lengths > room
@@ -376,7 +374,7 @@ class SequenceToSequence(Task):
         """BLEU and chrF by sacrebleu, exact match, and the loss per target token."""
         assert isinstance(predictions, GeneratedPredictions)
         self.check_scorable(examples, self.labels)
-        sources = FlatTokens(*self.tokenizer.encode_flat(examples.texts))
+        sources = self.tokenize(examples.texts)
         targets = FlatTokens(*self.target_tokenizer.encode_flat(examples.values))
         fitting = np.flatnonzero(~self._too_long(sources, targets)).tolist()
         losses = self.target_losses(self.encode_examples(examples.take(fitting))) if fitting else None

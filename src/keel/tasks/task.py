@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -206,12 +206,8 @@ class Task(EncoderObjective):
     ) -> EncodedExamples:
         """Examples as token ids, with targets if `labelled`; a step has `batch_size` sequences."""
         targets = self.labels.targets(examples) if labelled else None
-        oov_ids = self.system.uses_subwords
-        first_texts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
-        second_texts = None
-        if self.pair:
-            others = examples.seconds or [""] * len(examples)
-            second_texts = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=oov_ids))
+        first_texts = self.tokenize(examples.texts)
+        second_texts = self.tokenize(examples.seconds or [""] * len(examples)) if self.pair else None
         room = self.system.max_text_length(self.tokenizer, pair=self.pair)
         inputs = self.build_packed_inputs(first_texts, second_texts, room)
         counts = inputs.window_counts // self.sequences_per_window
@@ -220,6 +216,10 @@ class Task(EncoderObjective):
             windows = counts[counts > 1].sum()
             note(on_event, f"{examples.source}: {what}: split into {windows} windows, whose logits are averaged")
         return self._encoded(examples, inputs, targets=targets, batch_size=batch_size)
+
+    def tokenize(self, texts: list[str]) -> FlatTokens:
+        """Token ids of these texts, of unknown words too if the system has vectors for them."""
+        return FlatTokens(*self.tokenizer.encode_flat(texts, oov_ids=self.system.uses_subwords))
 
     def build_packed_inputs(self, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int) -> PackedInputs:
         """The texts in the system's input template; those longer than `room` in windows."""
@@ -248,14 +248,9 @@ class Task(EncoderObjective):
         cacheable = cacheable and (data.selected is None or len(data.selected) > 0)
         return replace(data, features=self._frozen_features(data)) if cacheable else data
 
-    @contextmanager
-    def restrict_embeddings(self, data: EncodedExamples) -> Iterator[EncodedExamples]:
+    def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
         """While training, embedding tables with only the words of this data."""
-        if self.frozen:
-            yield data
-        else:
-            with restricted_embeddings(self.encoder, data) as restricted:
-                yield restricted
+        return nullcontext(data) if self.frozen else restricted_embeddings(self.encoder, data)
 
     def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)
