@@ -278,7 +278,7 @@ UNEQUAL = ["one", " ".join(["one two"] * 9)]
 def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSequence, tmp_path: Path) -> None:
     messages: list[str] = []
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
-    together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: messages.append(event["text"]))
+    together: Any = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: messages.append(event["text"]))
     assert together[0].text == alone[0].text
     assert together[0].ended is False
     assert together.to_dicts()[0]["ended"] is False

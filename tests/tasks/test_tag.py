@@ -148,10 +148,10 @@ def test_long_sentences_are_tagged_to_the_end(make: Callable[..., TokenClassific
     assert data.lengths.max() <= 64
     assert len(data) > len(examples) + 3
     assert "each word is tagged once" in messages[0]
-    together = task.predict(examples)
+    together: Any = task.predict(examples)
     assert [len(answer.tags) for answer in map(together.__getitem__, range(6))] == [len(e.words) for e in examples]
     for number in range(len(examples)):
-        alone = task.predict(examples[number : number + 1], batch=1)[0]
+        alone: Any = task.predict(examples[number : number + 1], batch=1)[0]
         assert alone.tags == together[number].tags
         assert alone.probabilities == pytest.approx(together[number].probabilities, abs=1e-4)
 
@@ -160,7 +160,7 @@ def test_words_without_tokens_and_very_long_words_become_unknown(make: Callable[
     task = make(sentences(5))
     messages: list[str] = []
     odd = read_tagged_sentences([["anna", "\u200d", "e" * 5000, "=" * 5000, "oslo"], ["\x07"]])
-    found = task.predict(odd, on_event=lambda event: messages.append(event["text"]))
+    found: Any = task.predict(odd, on_event=lambda event: messages.append(event["text"]))
     assert [len(answer) for answer in (found[0].tags, found[1].tags)] == [5, 1]
     assert "2 words, such as" in messages[0]
     assert task.encode_examples(odd, labelled=False).lengths.max() <= 64

@@ -314,8 +314,8 @@ class FastTextTraining(Word2vecTraining):
         from keel.kernels.fasttext_updates import update_fasttext
 
         text, sampling = self._kernel_inputs(data)
-        tables = self.encoder.words.weight, self.encoder.grams.weight, self.contexts
-        vectors = [as_aligned_array(table) for table in tables]
+        words, grams = self.encoder.words.weight, self.encoder.grams.weight
+        vectors = as_aligned_array(words), as_aligned_array(grams), as_aligned_array(self.contexts)
         units = self.subword_units.unit_ids.numpy(), self._bounds
         settings = self.system.window, self.system.negatives, self.system.architecture == "cbow", lr
         return lambda starts, ends, states: update_fasttext(
