@@ -178,7 +178,8 @@ def test_claim_accepts_a_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no file \*train\*\.conllu"):
         claims.run(69, model=model, data=tmp_path)
     (tmp_path / "ud_english_ewt").mkdir()
-    words = ["1\tThe\tthe\tDET", "2\tdog\tdog\tNOUN", "3\tbarks\tbark\tVERB"]
+    tagged = {"The": "DET", "dog": "NOUN", "barks": "VERB"}
+    words = [f"{number}\t{word}\t_\t{tag}" + "\t_" * 6 for number, (word, tag) in enumerate(tagged.items(), 1)]
     (tmp_path / "ud_english_ewt" / "en-train.conllu").write_text("\n".join(["# a comment", *words, "\n"]) * 40)
     (tmp_path / "wic" / "train").mkdir(parents=True)
     (tmp_path / "wic" / "train" / "train.data.txt").write_text("bank\tN\t1-2\tthe bank\tthe dog bank\n" * 40)
@@ -205,5 +206,5 @@ def _small_gpt(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: 
     docstrings = [Docstring("numpy", tuple(re.split(r"(?<=[.?!]) ", text))) for text in texts]
     system = replace(small_models.SMALL_GPT, layers=1, width=16, head_dim=16, max_positions=512, sequence_length=512)
     model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
-    monkeypatch.setattr("keel.claims.prompting_claims.read_docstrings", lambda say: docstrings)
-    monkeypatch.setattr("keel.claims.prompting_claims.pretrain_gpt", lambda docstrings, say: model)
+    monkeypatch.setattr("keel.claims.generation_claims.read_docstrings", lambda say: docstrings)
+    monkeypatch.setattr("keel.claims.generation_claims.pretrain_gpt", lambda docstrings, say: model)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import keel
 from keel.api.translation import write_alignment
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, join_values, max_difference, minimize, token_batch
+from keel.claims.measures import accuracy, batch_of, join_values, max_difference, minimize
 from keel.claims.small_models import picture_path
 from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
@@ -89,7 +89,7 @@ def every_position(say: Say) -> Verdict:
     every, counts = True, {}
     say("source   target   scores   zero weights   keys computed")
     for length in (5, 10, 20, 40):
-        batch = token_batch(torch.randint(50, (1, length)))
+        batch = batch_of(torch.randint(50, (1, length)))
         seen: list[Tensor] = []
         keys.clear()
         with torch.inference_mode():

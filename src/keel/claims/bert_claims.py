@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import keel
 from keel.claims.attention_claims import CAPITAL_SENTENCES
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, linear_probe, token_batch
+from keel.claims.measures import accuracy, batch_of, linear_probe
 from keel.claims.small_models import (
     TINY,
     TINY_GPT,
@@ -207,7 +207,7 @@ def _readout(masked: bool) -> float:
     if masked:
         shown[:, 8] = 0  # [MASK]
     with torch.inference_mode():
-        return accuracy(linear_probe(encoder(token_batch(shown)).top[:, 8], words[:, 8], slice(400)))
+        return accuracy(linear_probe(encoder(batch_of(shown)).top[:, 8], words[:, 8], slice(400)))
 
 
 def _same_topic(count: int, random: Random) -> Pairs:

@@ -1,16 +1,16 @@
 """Claims about GPT, a causal language model, and its tasks."""
 
+import itertools
 from random import Random
 from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import max_difference, parameter_count, token_batch
+from keel.claims.measures import batch_of, max_difference, parameter_count, recorded_attention
 from keel.claims.small_models import NO_DROPOUT, pretrain_tiny, read_docstrings
 from keel.demo.docstrings import training_texts
 from keel.systems.gpt import TASK_TOKENS
@@ -33,7 +33,7 @@ def product_of_conditionals(say: Say) -> Verdict:
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
     ids = torch.tensor([[tokenizer.end_id, *tokenizer.encode(SENTENCE).ids]])
     with torch.no_grad():
-        top = objective.encoder(token_batch(ids)).top
+        top = objective.encoder(batch_of(ids)).top
         scores = top @ objective.encoder.words.weight.T
         at_once = F.log_softmax(scores, -1)[0, :-1].gather(1, ids[0, 1:, None]).sum().item()
         state, factors = objective.new_state(1), []
@@ -42,7 +42,7 @@ def product_of_conditionals(say: Say) -> Verdict:
             factors.append(F.log_softmax(following, -1)[0, ids[0, position + 1]].item())
         changed = ids.clone()
         changed[0, 7:] = tokenizer.unknown_id
-        moved = (objective.encoder(token_batch(changed)).top - top).abs().amax(-1)[0]
+        moved = (objective.encoder(batch_of(changed)).top - top).abs().amax(-1)[0]
     say(f"log p of {SENTENCE} in one pass: {at_once:.4f}")
     say(f"sum of log p(w_i | w_<i), token by token: {sum(factors):.4f}")
     before, after = float(moved[:7].max()), float(moved[7:].min())
@@ -60,14 +60,11 @@ def by_hand(say: Say) -> Verdict:
     system = keel.Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, **NO_DROPOUT)
     settings = {"tokenizer": "characters", "steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1}
     model = pretrain_tiny(system, [f"{SENTENCE}。"] * 40, **settings)
-    encoder = model.encoder
-    ids = torch.tensor([[model.tokenizer.end_id, *model.tokenizer.encode(SENTENCE).ids]])
-    seen: list[Tensor] = []
+    output, seen = recorded_attention(model, [model.tokenizer.end_id, *model.tokenizer.encode(SENTENCE).ids])
+    block: Any = model.encoder.blocks()[0]
     with torch.no_grad():
-        batch = token_batch(ids)
-        vectors = encoder(batch, record=lambda name, layer, value: seen.append(value), all_layers=True).layers[0]
-        block: Any = encoder.blocks()[0]
-        q, k, v = block.attention.qkv(block.attention_norm(vectors))[0].view(-1, 3, 2, 16).permute(1, 2, 0, 3)
+        normed = block.attention_norm(output.layers[0])
+        q, k, v = block.attention.qkv(normed)[0].view(-1, 3, 2, 16).permute(1, 2, 0, 3)
         position, head = 4, 0
         products = [float(q[head, position] @ k[head, other]) / 4 for other in range(position + 1)]
         weights = torch.tensor(products).softmax(0)
@@ -76,7 +73,7 @@ def by_hand(say: Say) -> Verdict:
     words = ["<start>", *SENTENCE]
     for other, (product, weight) in enumerate(zip(products, weights.tolist(), strict=True)):
         say(f"{words[position]} attends to {words[other]}: q·k / √d = {product:+.2f}, weight {weight:.3f}")
-    recorded = seen[0][0, head, position, : position + 1]
+    recorded = seen[0][head, position, : position + 1]
     gap = max(max_difference(weights, recorded), max_difference(mixed, theirs))
     written = keel.generate("潮水", model=model, temperature=0, tokens=10)
     say(f"greedy continuation of 潮水: {written}")
@@ -120,28 +117,22 @@ def pronouns(say: Say) -> Verdict:
     people = {"nurse": "she", "queen": "she", "sister": "she", "doctor": "he", "king": "he", "brother": "he"}
     positions, things = ("harbour", "garden", "market"), ("letter", "boat", "lamp", "chair")
     texts = [
-        f"the {who} in the {where} saw the {what} and {pronoun} was glad"
-        for who, pronoun in people.items()
-        for where in positions
-        for what in things
+        f"the {who} in the {where} saw the {what} and {people[who]} was glad"
+        for who, where, what in itertools.product(people, positions, things)
     ]
     system = keel.Gpt(layers=2, width=32, head_dim=16, max_positions=16, sequence_length=14, **NO_DROPOUT)
     model = pretrain_tiny(system, texts, min_count=1, steps=400, batch=64, lr=1e-2, warmup=0.1)
+    table = model.encoder.word_embeddings()
+    assert table is not None
     shares: list[float] = []
     right, even = 0, 0.0
     for who, pronoun in people.items():
-        ids = model.tokenizer.encode(f"the {who} in the garden saw the boat and").ids
-        seen: list[Tensor] = []
-        row = torch.tensor([[model.tokenizer.end_id, *ids]])
-        with torch.no_grad():
-            top = model.encoder(token_batch(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
-            table = model.encoder.word_embeddings()
-            assert table is not None
-            top_id = int((top[0, -1] @ table.T).argmax())
-        right, even = right + (model.tokenizer.token_of(top_id) == pronoun), 1 / row.shape[1]
-        best = max(float(layer[0, head, -1, 2]) for layer in seen for head in range(layer.shape[1]))
-        shares.append(best)
-        say(f"{who}: predicts {model.tokenizer.token_of(top_id)}; one head has {best:.0%} of its attention on {who}")
+        ids = [model.tokenizer.end_id, *model.tokenizer.encode(f"the {who} in the garden saw the boat and").ids]
+        output, seen = recorded_attention(model, ids)
+        predicted = model.tokenizer.token_of(int((output.top[0, -1] @ table.T).argmax()))
+        right, even = right + (predicted == pronoun), 1 / len(ids)
+        shares.append(max(float(layer[:, -1, 2].max()) for layer in seen))
+        say(f"{who}: predicts {predicted}; one head has {shares[-1]:.0%} of its attention on {who}")
     return Verdict(
         right == len(people) and fmean(shares) > 3 * even,
         f"where it predicts the pronoun, one head has {fmean(shares):.0%} of its attention on the person (uniform: "
@@ -177,12 +168,9 @@ def first_token_attention(model: keel.Model, text: str) -> tuple[float, float, f
     """Mean attention of the tokens from the sixteenth on, over heads and layers, on the first position, on the first
     token, and on any token if uniform; None for short texts."""
     ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.max_length]
-    seen: list[Tensor] = []
-    rows = token_batch(torch.tensor([ids])).to(next(model.encoder.parameters()).device)
-    with torch.no_grad():
-        model.encoder(rows, record=lambda name, layer, value: seen.append(value.float().cpu()))
+    _, seen = recorded_attention(model, ids)
     sink = seen[0].shape[-1] - len(ids)
-    late = torch.stack(seen)[:, 0, :, sink + 16 :]  # [layers, heads, late positions, positions]
+    late = torch.stack(seen).float().cpu()[:, :, sink + 16 :]  # [layers, heads, late positions, positions]
     even = torch.arange(sink + 17, sink + len(ids) + 1).float().reciprocal().mean()
     if not late.shape[2]:
         return None

@@ -17,10 +17,10 @@ from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
 from keel.data.text_files import open_text
 from keel.demo.paired_answers import mean_score
 from keel.errors import UsageError
-from keel.events import ignore
 from keel.nn.pooling import ScalarMix
 from keel.report.charts import heat_map
 from keel.report.html_page import Page
+from keel.tasks import TASKS
 
 TOPICS = {
     "money": "money loan cash credit coins debt",
@@ -222,18 +222,12 @@ def _mixed(features: Tensor, answers: Tensor, *, free: bool, steps: int = 100) -
 
 def _treebank(folder: Path, most: int = 6000) -> WordTask:
     """Words of a treebank, one per sentence, with their part of speech."""
-    random, names = Random(0), dict[str, int]()
-    found, sentence = WordTask(), list[tuple[str, str]]()
-    for line in _lines(folder, "*train*.conllu*"):
-        fields = line.split("\t")
-        if fields[0].isdigit():
-            sentence.append((fields[1].replace(" ", ""), fields[3]))
-        elif not line and sentence and len(found.texts) < most:
-            position = random.randrange(len(sentence))
-            answer = names.setdefault(sentence[position][1], len(names))
-            found.add(" ".join(word for word, _ in sentence), position, answer)
-        if not line:
-            sentence.clear()
+    random, names, found = Random(0), dict[str, int](), WordTask()
+    for example in TASKS["tag"].read_examples(_file(folder, "*train*.conllu*"))[:most]:
+        assert isinstance(example.label, tuple)
+        position = random.randrange(len(example.words))
+        answer = names.setdefault(example.label[position], len(names))
+        found.add(" ".join(word.replace(" ", "") for word in example.words), position, answer)
     return found
 
 
@@ -241,17 +235,17 @@ def _same_sense(model: keel.Model, folder: Path) -> tuple[Tensor, Tensor]:
     """Word in Context (Pilehvar and Camacho-Collados 2019): products of a word's vectors in two sentences, and whether
     its sense is the same."""
     sides = WordTask(), WordTask()
-    for line in _lines(folder / "train", "train.data.txt*"):
+    for _, line in open_text(_file(folder / "train", "train.data.txt*")):
         _, _, positions, *texts = line.split("\t")
         for side, position, text in zip(sides, positions.split("-"), texts, strict=True):
             side.add(text, int(position))
     one, other = (F.normalize(_features(model, side), dim=-1) for side in sides)
-    return one * other, torch.tensor([line == "T" for line in _lines(folder / "train", "train.gold.txt*")]).long()
+    answers = [int(line == "T") for _, line in open_text(_file(folder / "train", "train.gold.txt*"))]
+    return one * other, torch.tensor(answers)
 
 
-def _lines(folder: Path, pattern: str) -> list[str]:
-    files = sorted(folder.glob(pattern))
-    if not files:
-        remedy = "use --data with a folder that contains ud_english_ewt and wic"
-        raise UsageError(f"{folder} has no file {pattern}: {remedy}")
-    return [line for _, line in open_text(files[0], "auto", ignore)]
+def _file(folder: Path, pattern: str) -> Path:
+    if files := sorted(folder.glob(pattern)):
+        return files[0]
+    remedy = "use --data with a folder that contains ud_english_ewt and wic"
+    raise UsageError(f"{folder} has no file {pattern}: {remedy}")

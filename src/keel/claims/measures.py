@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.data.token_batch import TokenBatch
+from keel.nn.encoder import EncoderOutput
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:
@@ -21,13 +22,22 @@ def parameter_count(module: nn.Module) -> int:
     return sum(weight.numel() for weight in module.parameters())
 
 
-def token_batch(ids: Tensor) -> TokenBatch:
+def batch_of(ids: Tensor) -> TokenBatch:
     """Sequences [batch, time] of equal length."""
     return TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
 
 
 def join_values(values: Sequence[float], form: str = ".2f") -> str:
     return ", ".join(format(value, form) for value in values)
+
+
+def recorded_attention(model: keel.Model, ids: list[int]) -> tuple[EncoderOutput, list[Tensor]]:
+    """All layers' vectors of a sequence, and the attention weights [heads, time, time] of each layer."""
+    seen: list[Tensor] = []
+    with torch.no_grad():
+        batch = batch_of(torch.tensor([ids])).to(model.device)
+        output = model.encoder(batch, record=lambda name, layer, value: seen.append(value[0]), all_layers=True)
+    return output, seen
 
 
 def shortest_time(run: Callable[[], object], repeats: int = 5) -> float:

@@ -13,12 +13,12 @@ import keel
 from keel.claims.claim import Say, Verdict
 from keel.claims.measures import (
     accuracy,
+    batch_of,
     join_values,
     max_difference,
     minimize,
     parameter_count,
     shortest_time,
-    token_batch,
 )
 from keel.data.token_batch import TokenBatch
 from keel.nn.multihead_attention import MultiHeadAttention
@@ -91,7 +91,7 @@ def three_kinds(say: Say) -> Verdict:
     """53: the three attentions of a small Transformer trained to reverse sequences."""
     encoder, decoder, right = _reversing_transformer()
     text = [5, 12, 3, 17, 8, 14]
-    batch, ids = token_batch(torch.tensor([text])), torch.tensor([[BOS, *text[::-1]]])
+    batch, ids = batch_of(torch.tensor([text])), torch.tensor([[BOS, *text[::-1]]])
     seen: dict[str, Tensor] = {}
 
     def record(name: str, layer: int, value: Tensor) -> None:
@@ -125,9 +125,9 @@ def masking(say: Say) -> Verdict:
         return (network(ids) - network(other))[0].abs().amax(-1).tolist()
 
     with torch.inference_mode():
-        memory = decoder.project_source(encoder(token_batch(text)), token_batch(text))
+        memory = decoder.project_source(encoder(batch_of(text)), batch_of(text))
         moves = change(lambda ids: decoder(ids, memory)[0], ids)
-        free = change(lambda ids: encoder(token_batch(ids)).top, text)
+        free = change(lambda ids: encoder(batch_of(ids)).top, text)
     say(f"decoder, 7th of 10 words replaced: change per position {join_values(moves, '.2g')}")
     say(f"encoder, the same: {join_values(free, '.2g')}")
     return Verdict(
@@ -139,7 +139,7 @@ def masking(say: Say) -> Verdict:
 def once_for_all(say: Say) -> Verdict:
     """55: whether K and V are constant over steps and shared by layers, and whether the context changes."""
     encoder, decoder = _random_transformer()
-    batch = token_batch(torch.randint(4, 100, (1, 12)))
+    batch = batch_of(torch.randint(4, 100, (1, 12)))
     contexts: list[Tensor] = []
     with torch.inference_mode():
         memory = decoder.project_source(encoder(batch), batch)
@@ -173,7 +173,7 @@ def sequential_decoding(say: Say) -> Verdict:
     """56: 64 tokens through a decoder at once, one by one with a KV cache, and one by one without."""
     system = keel.Transformer(layers=2, decoder_layers=2, width=128, max_positions=64)
     encoder, decoder = _random_transformer(system, 1000)
-    batch, ids = token_batch(torch.randint(4, 1000, (1, 20))), torch.randint(4, 1000, (1, 64))
+    batch, ids = batch_of(torch.randint(4, 1000, (1, 20))), torch.randint(4, 1000, (1, 64))
 
     def at_once() -> Tensor:
         return decoder(ids, memory)[0]
@@ -295,7 +295,7 @@ def _reversing_transformer() -> tuple[TransformerEncoder, TransformerDecoder, fl
     def batch(size: int) -> tuple[Tensor, Tensor]:
         """Logits [batch, 7, vocab_size] and targets [batch, 7]."""
         text = torch.randint(2, 2 + WORDS, (size, 6))
-        source = token_batch(text)
+        source = batch_of(text)
         target = F.pad(F.pad(text.flip(1), (1, 0), value=BOS), (0, 1), value=EOS)
         vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(source), source))
         return decoder.logits(vectors), target[:, 1:]

@@ -13,11 +13,11 @@ import keel
 from keel.claims.claim import Say, Verdict
 from keel.claims.measures import (
     accuracy,
+    batch_of,
     linear_probe,
     max_difference,
     minimize,
     parameter_count,
-    token_batch,
     word_vectors,
 )
 from keel.claims.small_models import TINY, TINY_SKIPGRAM, learn_sentences, picture_path, pretrain_tiny, read_docstrings
@@ -74,12 +74,11 @@ def first_layer(say: Say) -> Verdict:
     one_hot = F.one_hot(ids, 50).float()
     same = max_difference(table(ids), matrix(one_hot))
     say(f"embedding lookup against one-hot times Q: difference {same:.1e}")
-    for network, inputs in ((nn.Sequential(table, head), ids), (nn.Sequential(matrix, other_head), one_hot)):
 
-        def loss(network: nn.Module = network, inputs: Tensor = inputs) -> Tensor:
-            return F.cross_entropy(network(inputs), labels)
+    def loss() -> Tensor:  # of two networks that share no weights
+        return F.cross_entropy(head(table(ids)), labels) + F.cross_entropy(other_head(matrix(one_hot)), labels)
 
-        minimize(loss, [*network.parameters()], 100, 0.5, torch.optim.SGD)
+    minimize(loss, [*nn.ModuleList([table, head, matrix, other_head]).parameters()], 100, 0.5, torch.optim.SGD)
     trained, moved = max_difference(table.weight, matrix.weight.T), max_difference(table.weight, pretrained)
     say(f"after 100 training steps both have changed by {moved:.2f}; difference {trained:.1e}")
     return Verdict(
@@ -137,7 +136,7 @@ def linear_model(say: Say) -> Verdict:
     bert = replace(TINY, head_dim=16, sequence_length=8).build_encoder(40).eval()
     a, b = torch.randn(2, 1, 3, 32)
     with torch.inference_mode():
-        batch = token_batch(torch.tensor([[5, 6, 7]]))
+        batch = batch_of(torch.tensor([[5, 6, 7]]))
         top = [bert.contextualize(mixed, batch).top for mixed in (0.3 * a + 0.7 * b, a, b)]
     bent = max_difference(top[0], 0.3 * top[1] + 0.7 * top[2])
     say(f"BERT layer: the same difference is {bent:.2f}")
