@@ -50,9 +50,9 @@ def write_page(
         "Each word predicts the words around it, which gives a vector for each word. Words in similar contexts get "
         "similar vectors, and differences carry relations: sin is to sine what cos is to cosine."
     )
-    for name, asked in neighbors.items():
+    for name, found in neighbors.items():
         rows = []
-        for question, near in asked:
+        for question, near in found:
             words = [f"{word} {score:.2f}" for word, score in near] or ["not in the vocabulary", "", ""]
             rows.append([tag("code", question), *words])
         page.table([f"{name}: neighbours or analogy", "First", "Second", "Third"], rows)
