@@ -39,7 +39,7 @@ def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
         facts["labels"] = dict(counts.most_common(20))
         if len(counts) > 20:
             facts["labels"]["and others"] = len(counts) - 20
-    lengths, unit = _lengths(examples, model)
+    lengths, unit = _lengths(examples, model), "tokens" if model else "characters"
     facts[f"{unit} in each"] = _spread(lengths)
     targets = np.zeros_like(lengths)
     if isinstance(examples.kind, TextTarget):
@@ -97,9 +97,8 @@ def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Fin
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < MIN_EXAMPLES]
     if rare:
-        cause = (
-            f"{counted(len(rare), 'label has', 'labels have')} fewer than {MIN_EXAMPLES} examples, such as {rare[0]!r}"
-        )
+        what = counted(len(rare), "label has", "labels have")
+        cause = f"{what} fewer than {MIN_EXAMPLES} examples, such as {rare[0]!r}"
         yield Finding("warning", examples.source, cause, "collect more examples, or merge labels")
     name, count = counts.most_common(1)[0]
     if not isinstance(examples.kind, TagLabels) and count > 0.9 * len(examples):
@@ -118,9 +117,8 @@ def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
     if other_label:
         one, two = other_label[0]
         if isinstance(examples.kind, TextTarget):  # a text has several translations
-            what = counted(
-                len(other_label), "duplicate source has another target", "duplicate sources have other targets"
-            )
+            forms = "duplicate source has another target", "duplicate sources have other targets"
+            what = counted(len(other_label), *forms)
             yield Finding("note", two.location, f"{what} (for example, of {one.location})")
         else:
             what = counted(len(other_label), "duplicate text has another label", "duplicate texts have other labels")
@@ -141,15 +139,16 @@ def _key(example: Example) -> tuple[str, str | None]:
     return " ".join(example.text.split()), second and " ".join(second.split())
 
 
-def _lengths(examples: Examples, model: Model | None) -> tuple[np.ndarray, str]:
+def _lengths(examples: Examples, model: Model | None) -> np.ndarray:
+    """Input lengths in tokens, special tokens included; without a model in characters."""
     texts = [example.text for example in examples]
     seconds = [example.second or max(example.choices, key=len, default="") for example in examples]
     if model is None:
-        return np.array([len(one) + len(two) for one, two in zip(texts, seconds, strict=True)]), "characters"
+        return np.array([len(one) + len(two) for one, two in zip(texts, seconds, strict=True)])
     single = examples[0].second is None and not examples[0].choices
     special_tokens = len(model.system.build_inputs(model.tokenizer, [], None if single else []).ids)
     text_lengths, second_lengths = (model.tokenizer.encode_flat(each)[1] for each in (texts, seconds))
-    return text_lengths + second_lengths + special_tokens, "tokens"
+    return text_lengths + second_lengths + special_tokens
 
 
 def _target_lengths(examples: Examples, model: Model | None) -> np.ndarray:

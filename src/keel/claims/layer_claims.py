@@ -220,10 +220,10 @@ def _mixed(features: Tensor, answers: Tensor, *, free: bool, steps: int = 100) -
         return accuracy((mix(features[1::2]) @ weight + bias).argmax(1) == answers[1::2]), mix
 
 
-def _treebank(folder: Path, most: int = 6000) -> WordTask:
+def _treebank(folder: Path) -> WordTask:
     """Words of a treebank, one per sentence, with their part of speech."""
     random, names, found = Random(0), dict[str, int](), WordTask()
-    for example in TASKS["tag"].read_examples(_file(folder, "*train*.conllu*"))[:most]:
+    for example in TASKS["tag"].read_examples(_file(folder, "*train*.conllu*"))[:6000]:
         assert isinstance(example.label, tuple)
         position = random.randrange(len(example.words))
         answer = names.setdefault(example.label[position], len(names))

@@ -40,10 +40,10 @@ def recorded_attention(model: keel.Model, ids: list[int]) -> tuple[EncoderOutput
     return output, seen
 
 
-def shortest_time(run: Callable[[], object], repeats: int = 5) -> float:
-    """Seconds of the fastest of some runs."""
+def shortest_time(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of five runs."""
     found = []
-    for _ in range(repeats):
+    for _ in range(5):
         start = time.perf_counter()
         run()
         found.append(time.perf_counter() - start)

@@ -75,22 +75,22 @@ def finetuned_scores(
     return scores
 
 
-def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 600) -> keel.Model:
+def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say) -> keel.Model:
     """Pre-train a small BERT on this text, or load it from the cache."""
     settings = {"vocabulary": 4000, "held_out": 0.05, "batch": 32, "lr": 1e-3, "beta2": 0.98}
     system, corpus = replace(SMALL, next_sentence=next_sentence), keel.Corpus.of(training_texts(docstrings))
-    return _cached(system, corpus, settings | {"steps": steps}, say, "MLM and NSP" if next_sentence else "MLM only")
+    return _cached(system, corpus, settings, say, "MLM and NSP" if next_sentence else "MLM only")
 
 
-def pretrain_gpt(docstrings: list[Docstring], say: Say, steps: int = 600) -> keel.Model:
+def pretrain_gpt(docstrings: list[Docstring], say: Say) -> keel.Model:
     """Pre-train a small GPT on this text, one sentence per line, or load it from the cache."""
-    settings = {"vocabulary": 2000, "held_out": 0.02, "batch": 8, "lr": 2e-3, "device": "cpu", "steps": steps}
+    settings = {"vocabulary": 2000, "held_out": 0.02, "batch": 8, "lr": 2e-3, "device": "cpu"}
     corpus = keel.Corpus.of(training_texts(docstrings), sentences="none")
     return _cached(SMALL_GPT, corpus, settings, say, "causal language modelling")
 
 
 def _cached(system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:
-    settings = settings | {"warmup": 0.1, "evaluate_every": 0}
+    settings = settings | {"steps": 600, "warmup": 0.1, "evaluate_every": 0}
     identity = json.dumps([corpus.fingerprint(), to_dict(system), settings], sort_keys=True)
     name = f"{system.name}-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
     folder = cache_folder() / "claims" / name
