@@ -16,7 +16,6 @@ from keel.claims.measures import accuracy, join_values, linear_probe, minimize
 from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
 from keel.data.text_files import open_text
 from keel.demo.paired_answers import mean_score
-from keel.errors import UsageError
 from keel.nn.pooling import ScalarMix
 from keel.report.charts import heat_map
 from keel.report.html_page import Page
@@ -76,7 +75,7 @@ def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = N
         senses = _features(model, queried), torch.tensor(queried.answers)
     elif data is None:
         what = "a model of real text is evaluated on real text"
-        raise UsageError(f"{what}: give --data FOLDER with ud_english_ewt (CoNLL-U files) and wic")
+        raise keel.UsageError(f"{what}: give --data FOLDER with ud_english_ewt (CoNLL-U files) and wic")
     else:
         speech, senses = _treebank(data / "ud_english_ewt"), _same_sense(model, data / "wic")
     _, by_speech = _layer_preference(say, "parts of speech", _features(model, speech), torch.tensor(speech.answers))
@@ -248,4 +247,4 @@ def _file(folder: Path, pattern: str) -> Path:
     if files := sorted(folder.glob(pattern)):
         return files[0]
     remedy = "use --data with a folder that contains ud_english_ewt and wic"
-    raise UsageError(f"{folder} has no file {pattern}: {remedy}")
+    raise keel.UsageError(f"{folder} has no file {pattern}: {remedy}")
