@@ -150,7 +150,7 @@ def frozen_or_tuned(say: Say) -> Verdict:
         "fine-tuned": (base, {}),
         "from scratch": (base, {"from_scratch": True}),
     }
-    frozen, fine, scratch = finetuned_scores(methods, train, test, say, batch=16, epochs=20, lr=1e-3)
+    frozen, fine, scratch = finetuned_scores(methods, train, test, say, dev=None, batch=16, epochs=20, lr=1e-3)
     return Verdict(
         all(score.low is not None and score.low > 0.1 for score in (frozen, fine)),
         f"both are above chance (10%): frozen {frozen.value:.1%}, fine-tuned {fine.value:.1%}; without pre-training "

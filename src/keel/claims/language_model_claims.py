@@ -43,8 +43,8 @@ def weights_and_steps(say: Say) -> Verdict:
     tokenizer = keel.Tokenizer.from_words(["word"])
     windows, states = list[int](), list[int]()
     for steps in (4, 16, 64, 256):
-        window, state = keel.Nnlm(width=64, hidden=64, order=steps + 1), keel.Rnn(width=64, bptt=steps)
-        for counts, system in ((windows, window), (states, state)):
+        systems: list[System] = [keel.Nnlm(width=64, hidden=64, order=steps + 1), keel.Rnn(width=64, bptt=steps)]
+        for counts, system in zip((windows, states), systems, strict=True):
             counts.append(parameter_count(system.build_objective(system.build_encoder(1000), tokenizer)))
         counted = f"{windows[-1]:,} parameters with a window (nnlm), {states[-1]:,} with a state (rnn)"
         say(f"context of {steps} words: {counted}")

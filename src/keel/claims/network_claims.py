@@ -184,7 +184,9 @@ def characters_only(say: Say) -> Verdict:
         "CNN over words": ("cnn", shape),
         "CNN over words with pre-trained vectors": (words, {"network": "cnn", "network_width": 50}),
     }
-    characters, plain, pretrained = finetuned_scores(methods, train, test, say, device="cpu", epochs=15, batch=20)
+    characters, plain, pretrained = finetuned_scores(
+        methods, train, test, say, dev=None, device="cpu", epochs=15, batch=20
+    )
     return Verdict(
         characters.value < pretrained.value if characters.differs_from(pretrained) else None,
         f"characters reach {characters.value:.1%}, words {plain.value:.1%}, words with pre-trained vectors "

@@ -69,7 +69,7 @@ def finetuned_scores(
     """Accuracies of several starting points, each with its own settings, after fine-tuning on the same examples."""
     scores = []
     for name, (start, own) in methods.items():
-        model = keel.finetune(start, train, **{"dev": None} | settings | own)
+        model = keel.finetune(start, train, **settings | own)
         scores.append(keel.evaluate(model, test).values["accuracy"])
         say(f"{name}: accuracy {scores[-1]:.1%}")
     return scores
