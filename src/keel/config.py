@@ -58,7 +58,7 @@ SYNONYMS = {
     "tokenizer": "tokenizer_name",
     "vocabulary": "vocab_size max_final_vocab",
     "lowercase": "do_lower_case uncased",
-    "lr": "learning_rate rate alpha",
+    "lr": "learning_rate alpha",
     "steps": "max_steps num_train_steps max_iters",
     "epochs": "num_train_epochs max_epochs num_epochs",
     "batch": "batch_size train_batch_size per_device_train_batch_size micro_batch_size",

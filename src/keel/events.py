@@ -19,6 +19,6 @@ def note(on_event: OnEvent, text: str) -> None:
     on_event({"event": "note", "text": for_caller(text)})
 
 
-def counted(count: int, one: str, several: str = "") -> str:
+def pluralize(count: int, one: str, several: str = "") -> str:
     """A number with its noun: "1 step", "2,000 steps"; an irregular plural is passed as `several`."""
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"

@@ -15,7 +15,7 @@ from keel.api.finetuning_setup import FineTuningSetup
 from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
 from keel.data.examples import Examples, Labels, cross_validation_folds
-from keel.events import OnEvent, counted, note
+from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.encoder import Encoder
@@ -145,7 +145,7 @@ class FineTuningRuns:
             remedies.append("a higher --lr")
         elif batch >= LEAST_BATCH:
             remedies.append(f"--batch {batch}")
-        return f"the run made only {counted(made, 'update')}: try {' or '.join(remedies)}"
+        return f"the run made only {pluralize(made, 'update')}: try {' or '.join(remedies)}"
 
     def prepare(self, examples: Examples) -> EncodedExamples:
         """Encode the examples once for all seeds; with a frozen encoder, compute its features."""

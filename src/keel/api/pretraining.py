@@ -20,7 +20,7 @@ from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.model import Model
 from keel.model_card import Card
 from keel.systems.system import CountBased, CountingObjective, System, supports
@@ -176,9 +176,9 @@ def _tokenizer(
 
 def _split(tokens: Tokens, text: TextSettings, train: Train, report: OnEvent) -> tuple[Documents, Documents | None]:
     training, validation = Documents.of(tokens).split_held_out(text.held_out, train.seed)
-    sizes = f"{counted(training.size, 'token')} in {counted(len(training.spans), 'document')} for training"
+    sizes = f"{pluralize(training.size, 'token')} in {pluralize(len(training.spans), 'document')} for training"
     short = " (the text is too short)" if text.held_out and not validation else ""
-    note(report, f"{sizes}, {counted(validation.size if validation else 0, 'token')} held out{short}")
+    note(report, f"{sizes}, {pluralize(validation.size if validation else 0, 'token')} held out{short}")
     return training, validation
 
 
@@ -198,7 +198,7 @@ def _report_batch_size(objective: Objective, data: Documents, train: Train, repo
         return
     size = objective.epoch_size(data)
     if train.batch >= 2 * size:
-        what = f"the text has {counted(size, 'sequence')}, and a batch of {train.batch:,} repeats it"
+        what = f"the text has {pluralize(size, 'sequence')}, and a batch of {train.batch:,} repeats it"
         note(report, f"{what} {train.batch // size:,} times: use more text, or a smaller --batch")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import Event, OnEvent, counted, ignore
+from keel.events import Event, OnEvent, ignore, pluralize
 from keel.formats.huggingface import is_keel_folder
 from keel.formats.model_folder import MODEL_FILES, TARGET
 from keel.training.checkpoint import run_lock
@@ -150,4 +150,4 @@ def hardware(device: torch.device) -> str:
     """The device of a run, for the model card."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {counted(torch.get_num_threads(), 'thread')}"
+    return f"{platform.machine()} CPU, {pluralize(torch.get_num_threads(), 'thread')}"

@@ -13,7 +13,7 @@ from keel.api.settings import Source, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, read_examples
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.approximate_search import build_index
 from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace, unit_vectors
 from keel.explain.projection import ProjectionMethod, project
@@ -100,7 +100,7 @@ def senses(
     uses = find_uses(word, texts)
     used = {use.text for use in uses}
     if without := sum(text not in used for text in texts):
-        note(on_event, f"{without:,} of {counted(len(texts), 'sentence')} without {word!r} left out")
+        note(on_event, f"{without:,} of {pluralize(len(texts), 'sentence')} without {word!r} left out")
     known = load_model(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name

@@ -11,7 +11,7 @@ from keel.checks.check_report import Finding
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel, MultiLabel, Regression, SingleLabel, TagLabels, TextTarget
 from keel.errors import KeelError
-from keel.events import counted
+from keel.events import pluralize
 from keel.model import MAX_UNKNOWN, Model
 from keel.tasks.task import Task
 
@@ -24,7 +24,7 @@ def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
     """Facts about one labelled file."""
     units = {TagLabels: ("sentence",), TextTarget: ("source with its target", "sources with their targets")}
     unit = units.get(type(examples.kind)) or ("text" if examples[0].second is None else "pair",)
-    what = counted(len(examples), *unit)
+    what = pluralize(len(examples), *unit)
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"contents": f"{what}{'' if examples.kind else ' without labels'}"}
@@ -62,7 +62,7 @@ def label_findings(examples: Examples, model: Model | None, task: type[Task] | N
         yield Finding("warning", examples.source, what, "use a model pre-trained on such text")
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
-        what = f"{counted(len(empty), 'text is', 'texts are')} empty, first here"
+        what = f"{pluralize(len(empty), 'text is', 'texts are')} empty, first here"
         yield Finding("warning", empty[0].location, what, "fill them in or drop them")
     yield from _class_findings(examples, task)
     yield from _duplicate_findings(examples)
@@ -81,7 +81,7 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
     for other in files[1:]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
         if unknown and isinstance(files[0].kind, SingleLabel | MultiLabel):
-            what = counted(len(unknown), "example has", "examples have")
+            what = pluralize(len(unknown), "example has", "examples have")
             cause = f"{what} a label that is not in {files[0].source}, first here ({unknown[0].label!r})"
             yield Finding("error", unknown[0].location, cause, "correct it, or add it to the training file")
 
@@ -97,7 +97,7 @@ def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Fin
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < MIN_EXAMPLES]
     if rare:
-        what = counted(len(rare), "label has", "labels have")
+        what = pluralize(len(rare), "label has", "labels have")
         cause = f"{what} fewer than {MIN_EXAMPLES} examples, such as {rare[0]!r}"
         yield Finding("warning", examples.source, cause, "collect more examples, or merge labels")
     name, count = counts.most_common(1)[0]
@@ -118,15 +118,15 @@ def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
         one, two = other_label[0]
         if isinstance(examples.kind, TextTarget):  # a text has several translations
             forms = "duplicate source has another target", "duplicate sources have other targets"
-            what = counted(len(other_label), *forms)
+            what = pluralize(len(other_label), *forms)
             yield Finding("note", two.location, f"{what} (for example, of {one.location})")
         else:
-            what = counted(len(other_label), "duplicate text has another label", "duplicate texts have other labels")
+            what = pluralize(len(other_label), "duplicate text has another label", "duplicate texts have other labels")
             labels = f"here {two.label!r}, in {one.location} {one.label!r}"
             yield Finding("warning", two.location, f"{what} ({labels})", "correct the wrong one")
     if same_label:
         one, two = same_label[0]
-        what = counted(len(same_label), "duplicate example", "duplicate examples")
+        what = pluralize(len(same_label), "duplicate example", "duplicate examples")
         yield Finding("note", two.location, f"{what} (for example, of {one.location})", "drop the copies")
 
 

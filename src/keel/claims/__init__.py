@@ -19,7 +19,7 @@ from keel.claims import (
 )
 from keel.claims.claim import Claim, Say, Verdict
 from keel.errors import UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.model import Model
 
 CLAIMS: dict[int, Claim] = {
@@ -108,7 +108,7 @@ def run(
     if number is None:
         for known, claim in CLAIMS.items():
             time = "half a minute" if claim.minutes > 0.2 else "seconds"
-            time = counted(round(claim.minutes), "minute") if claim.minutes >= 1 else time
+            time = pluralize(round(claim.minutes), "minute") if claim.minutes >= 1 else time
             note(on_event, f"{known:4}  {claim.title} ({time})")
         note(on_event, "Run one with: keel claim N")
         return None

@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from keel.events import counted
+from keel.events import pluralize
 from keel.metrics.scores import format_main_score, format_score
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Console:
             case "evaluation":
                 self.say(f"step {event['step']:,}: validation {losses(event)}")
             case "tokens":
-                documents = counted(event["documents"], "document")
+                documents = pluralize(event["documents"], "document")
                 self._log_line(f"encoded {event['ids']:,} tokens of {documents}", last=False)
             case "scores":
                 seed = f" (seed {event['seed']})" if "seed" in event else ""
@@ -118,7 +118,7 @@ def score_line(scores: dict[str, Any]) -> str:
     if "mean" in scores:
         return format_main_score(scores)
     values = ", ".join(format_score(name, score) for name, score in scores["values"].items())
-    return f"{values} on {counted(scores['count'], 'example')}"
+    return f"{values} on {pluralize(scores['count'], 'example')}"
 
 
 def clock(seconds: float) -> str:

@@ -25,7 +25,7 @@ from keel.cli.command import (
 from keel.cli.console import Console
 from keel.data.predictions import GeneratedText
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import Event, counted, note
+from keel.events import Event, note, pluralize
 from keel.explain.word_alignment import Alignment
 from keel.generation.beam_search import BeamSearch, SearchInterrupted
 from keel.generation.sampling import Sampling
@@ -215,7 +215,7 @@ def translate(options: Namespace, console: Console) -> Answer:
             elif not options.json:  # keeps the output aligned with the input, line by line
                 _print("")
                 gaps += 1
-        empty = f"; {counted(gaps, 'line')} of unfinished texts left empty" if gaps else ""
+        empty = f"; {pluralize(gaps, 'line')} of unfinished texts left empty" if gaps else ""
         raise Interrupted(f"stopped after {done} texts, which are printed{empty}") from None
     if not done:
         if options.text != "-":

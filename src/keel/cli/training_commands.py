@@ -17,7 +17,7 @@ from keel.data.label_kinds import TagLabels, TextTarget
 from keel.data.parallel_text import two_files
 from keel.data.text_files import file_kind
 from keel.errors import UsageError
-from keel.events import counted
+from keel.events import pluralize
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.formats.upgrades import RENAMED_TASKS
@@ -116,7 +116,7 @@ def pretrain(options: Namespace, console: Console) -> Answer:
     files = corpus[0] if len(corpus) == 1 else list(map(Path, corpus))
     model = pretraining.pretrain(system, files, out=out, on_event=console, **options.settings)
     evaluations = _evaluations(Path(out))
-    lines = [f"{out} is ready: {counted(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
+    lines = [f"{out} is ready: {pluralize(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
         lines.append(f"validation {losses(evaluations[0])} -> {losses(evaluations[-1])}")
     probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
@@ -200,7 +200,7 @@ def finetune(options: Namespace, console: Console) -> Answer:
     model, files, options = _with_recipe(options, usage)
     data, out = labelled_source(files), options.out
     tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
-    lines = [f"{out} is ready: {counted(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
+    lines = [f"{out} is ready: {pluralize(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
         lines.append(f"scalar mix: {layer_weights(tuned).brief()}")

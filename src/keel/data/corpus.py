@@ -17,7 +17,7 @@ import numpy as np
 from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.text_files import TextFile, file_kind, read_table, replace_all_surrogates, replace_surrogates
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
@@ -160,7 +160,7 @@ class Corpus:
         return self._listed([self._name(path) for path in self.files[:3]])
 
     def _listed(self, names: list[str]) -> str:
-        names = names or [f"{counted(len(self._texts), 'document')} in memory"]
+        names = names or [f"{pluralize(len(self._texts), 'document')} in memory"]
         return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
 
     def _blocks(self) -> Iterator[Block]:
@@ -187,7 +187,7 @@ class Corpus:
             else:
                 raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
         if empty:
-            note(self.on_event, f"{path}: {counted(empty, 'row')} without {self.text_column!r} passed over")
+            note(self.on_event, f"{path}: {pluralize(empty, 'row')} without {self.text_column!r} passed over")
 
     def _distinct_lines(self) -> Iterator[Block]:
         seen = _Seen()
@@ -200,7 +200,7 @@ class Corpus:
             if any(kept):
                 yield Block(begins, "\n".join(kept), block.line)
                 begins = False
-        note(self.on_event, f"{counted(dropped, 'line')} seen before and dropped")
+        note(self.on_event, f"{pluralize(dropped, 'line')} seen before and dropped")
 
     def _distinct_documents(self) -> Iterator[Block]:
         seen = _Seen()
@@ -214,7 +214,7 @@ class Corpus:
                     dropped += 1
                 held = []
             held.append(block)
-        note(self.on_event, f"{counted(dropped, 'document')} seen before and dropped")
+        note(self.on_event, f"{pluralize(dropped, 'document')} seen before and dropped")
 
     def _spooled(self) -> Path:
         self._spool = tempfile.NamedTemporaryFile(prefix="keel-stdin-")  # noqa: SIM115 (goes with the corpus)

@@ -22,7 +22,7 @@ from keel.data.tables import (
 )
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.training.counter_rng import derive_seed
 
 
@@ -217,7 +217,7 @@ def split_validation(examples: Examples, share: float, seed: int) -> tuple[Examp
     """Stratified split into training examples and a validation `share`; every validation class is also in training."""
     held = round(share * len(examples))
     if not 0 < held < len(examples):
-        what = f"{share:.0%} of {counted(len(examples), 'example')} cannot be held out"
+        what = f"{share:.0%} of {pluralize(len(examples), 'example')} cannot be held out"
         raise KeelError(f"{what}: give more examples, or a --dev file")
     # Every 1/share-th example is held out, in an order in which equal labels are adjacent.
     position = np.arange(1, len(examples) + 1)

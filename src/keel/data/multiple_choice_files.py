@@ -13,7 +13,7 @@ from keel.data.label_kinds import ChoiceLabel
 from keel.data.tables import DEFAULT_COLUMNS, Columns, named_file, refuse_two_files
 from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 
 # Usual names of fields, in the order in which they are tried.
 CONTEXTS = ("context", "article", "passage", "startphrase", "ctx", "text", "sent1")
@@ -133,7 +133,7 @@ def _from_path(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
     note(on_event, f"{name}: text in column {first + 1}, choices from column {first + 2} on, label in the last")
     for number, row in rows:
         if len(row) != len(header):
-            what = f"this row has {counted(len(row), 'column')}, the first has {len(header)}"
+            what = f"this row has {pluralize(len(row), 'column')}, the first has {len(header)}"
             raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
         yield make_choice_example(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
 

@@ -9,7 +9,7 @@ from keel.data.label_kinds import TextTarget
 from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table, load_table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 
 NESTED = "translation"
 """Column of records with both texts by language (Hugging Face datasets)."""
@@ -60,7 +60,7 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         raise KeelError(f"{table.locations[half[0]]}: {what}: fill it in or drop it")
     nonempty = [index for index, (source_filled, _) in enumerate(filled) if source_filled]
     if len(nonempty) < len(texts):
-        note(on_event, f"{table.source}: skipped {counted(len(texts) - len(nonempty), 'empty pair')}")
+        note(on_event, f"{table.source}: skipped {pluralize(len(texts) - len(nonempty), 'empty pair')}")
         pairs = pairs.take(nonempty)
     if pairs.texts == pairs.values:
         note(on_event, f"{table.source}: every target is equal to its source: a model can only learn to copy")

@@ -17,7 +17,7 @@ from keel.config import Validated
 from keel.data.label_kinds import LabelKind, MultiLabel, Regression, SingleLabel
 from keel.data.text_files import file_kind, open_text, read_rows, read_table
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted
+from keel.events import OnEvent, pluralize
 
 Item = TypeVar("Item", covariant=True)
 
@@ -129,7 +129,7 @@ class Table:
         """The column names for a message."""
         if self.header:
             return ", ".join(map(repr, self.columns))
-        return f"{counted(len(self.columns), 'column')} without names"
+        return f"{pluralize(len(self.columns), 'column')} without names"
 
     def column_name(self, column: int) -> str:
         """The name of a column for a message."""
@@ -269,7 +269,7 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], columns: Columns, p
         for number, row in lines:
             width = width or len(row)
             if len(row) != width:
-                what = f"this row has {counted(len(row), 'column')}, but the first has {width}"
+                what = f"this row has {pluralize(len(row), 'column')}, but the first has {width}"
                 raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
             numbers.append(number)
             yield row

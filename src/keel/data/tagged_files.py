@@ -13,7 +13,7 @@ from keel.data.tables import KNOWN_COLUMNS, Columns
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, note
+from keel.events import OnEvent, note, pluralize
 
 FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 TAGGED = ("UPOS", "XPOS", "HEAD", "DEPREL")
@@ -43,7 +43,7 @@ def make_sentence(words: Sequence[Any], tags: Sequence[Any] | None, location: st
     if not words:
         raise KeelError(f"{location}: this sentence is empty: drop it")
     if tags is not None and len(words) != len(tags):
-        what = f"it has {counted(len(words), 'word')} but {counted(len(tags), 'tag')}"
+        what = f"it has {pluralize(len(words), 'word')} but {pluralize(len(tags), 'tag')}"
         raise KeelError(f"{location}: {what}: give each word one tag")
     for what, values in (("word", words), ("tag", tags or [])):
         for number, value in enumerate(values, 1):
@@ -166,7 +166,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
             ):
                 continue
             if len(fields) != width or not fields[word] or not fields[tag]:
-                what = f"this line has {counted(sum(map(bool, fields)), 'column')}, but others have {width}"
+                what = f"this line has {pluralize(sum(map(bool, fields)), 'column')}, but others have {width}"
                 more = "put each word on its own line" if len(fields) > width else "add the tag of the word"
                 remedy = f"{more}, or a blank line at the end of a sentence (running text: --format text)"
                 raise KeelError(f"{name}:{number}: {what} ({line.strip(WHITESPACE)[:40]!r}): {remedy}")
@@ -177,7 +177,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
 
 def _number(column: str, flag: str, width: int, name: str) -> int:
     if not column.isdigit() or not 1 <= int(column) <= width:
-        what = f"it has {counted(width, 'column')} without names"
+        what = f"it has {pluralize(width, 'column')} without names"
         raise UsageError(f"{name}: --{flag}-column {column}: {what}: give {f'1 to {width}' if width > 1 else 1}")
     return int(column) - 1
 
@@ -198,7 +198,7 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
             elif not line.startswith("#"):
                 fields = line.split("\t")
                 if len(fields) != len(FIELDS):
-                    found = counted(len(fields), "column")
+                    found = pluralize(len(fields), "column")
                     what = f"this line has {found}, but CoNLL-U has {len(FIELDS)}, separated by tabs"
                     raise KeelError(f"{name}:{number}: {what}: correct it, or use --format columns")
                 if fields[0].isdigit():  # neither 3-4, a multi-word token, nor 5.1, an empty node
@@ -210,7 +210,7 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
     tags = f"tags {FIELDS[tag]}" if tagged else f"without {FIELDS[tag]} tags"
     note(on_event, f"{name}: words are {FIELDS[word]}, {tags} (to change it: --label-column)")
     if bare and tagged:
-        what = f"{counted(len(bare), 'token has', 'tokens have')} no {FIELDS[tag]}, such as {bare[0][1][:40]!r}"
+        what = f"{pluralize(len(bare), 'token has', 'tokens have')} no {FIELDS[tag]}, such as {bare[0][1][:40]!r}"
         remedy = "add it, or drop the sentence (only to predict: --label-column MISC)"
         raise KeelError(f"{name}:{bare[0][0]}: {what}: {remedy}")
     return _grouped(found if tagged else (row and (*row[:2], None) for row in found), name)
@@ -259,7 +259,7 @@ LINE_FORMATS: dict[str, tuple[str, Callable[[str, str], RawSentence]]] = {
 def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[RawSentence]:
     for (number, line), (_, tags) in zip(lines, others, strict=False):
         if tags.strip() and not line.strip():
-            what = f"this line is empty, but that of seq.out has {counted(len(tags.split()), 'tag')}"
+            what = f"this line is empty, but that of seq.out has {pluralize(len(tags.split()), 'tag')}"
             raise KeelError(f"{name}:{number}: {what}: add the words, or drop both lines")
         if line.strip():
             yield make_sentence(line.split(), tags.split(), f"{name}:{number}")

@@ -28,7 +28,7 @@ from keel.data.tag_schemes import (
 from keel.data.tagged_files import RawSentence, make_sentence, read_tagged_lines
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
 """Usual names of the fields of a record."""
@@ -144,7 +144,7 @@ def _report_invalid(found: list[RawSentence], tags: list[list[str]], scheme: Sch
         what = f"{here[-1]!r} at the end of the sentence"
     else:
         what = f"{here[index]!r} {f'after {here[index - 1]!r}' if index else 'at the start of the sentence'}"
-    count = f"{counted(len(invalid), 'invalid tag')} in {scheme}, such as {what}"
+    count = f"{pluralize(len(invalid), 'invalid tag')} in {scheme}, such as {what}"
     remedy = "read as conlleval does, an entity starts or ends there: correct the tags if that is wrong"
     note(on_event, f"{locations[min(index, len(here) - 1)]}: {count}; {remedy}")
 
@@ -162,7 +162,7 @@ def _report_suspicious(found: list[RawSentence], on_event: OnEvent) -> None:
     inner = [(each, stop) for each in found if (stop := _inner_stop(each)) and each.locations[0] != each.locations[-1]]
     if len(inner) > INNER_STOPS * len(found):
         (sentence, stop), have = inner[0], "has" if len(inner) == 1 else "have"
-        what = f"{len(inner):,} of {counted(len(found), 'sentence')} {have} words after a full stop, the first one here"
+        what = f"{len(inner):,} of {pluralize(len(found), 'sentence')} {have} words after a full stop, first here"
         note(on_event, f"{sentence.locations[stop]}: {what}: is a blank line missing?")
     # Running text has one location for all its words: its longest word suffices.
     suspects = (each for each in found if each.words or len(each.text) > LONG_WORD)
@@ -170,7 +170,7 @@ def _report_suspicious(found: list[RawSentence], on_event: OnEvent) -> None:
     long = [pair for each in words for pair in zip(*each, strict=False) if len(pair[0]) > LONG_WORD]
     if long:
         word, location = long[0]
-        what = f"a word of {len(word):,} characters ({counted(len(long), 'such word')}): only its start is used"
+        what = f"a word of {len(word):,} characters ({pluralize(len(long), 'such word')}): only its start is used"
         note(on_event, f"{location}: {what}; is a separator missing?")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from keel.errors import KeelError, MissingExtra
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 
 File = TypeVar("File", bound=IO[Any])
 
@@ -221,10 +221,10 @@ class TextFile:
                 yield number, line
                 number += ends
         if faults:
-            what = f"{counted(faults, 'byte is', 'bytes are')} not {self.encoding}, replaced by U+FFFD, the first here"
+            what = f"{pluralize(faults, 'byte is', 'bytes are')} not {self.encoding}, replaced by U+FFFD, first here"
             note(self.on_event, f"{self.name}:{first_fault}: {what} (is it another encoding? say --encoding)")
         if nulls:
-            what = counted(nulls, "NUL character was", "NUL characters were")
+            what = pluralize(nulls, "NUL character was", "NUL characters were")
             note(self.on_event, f"{self.name}:{first_null}: {what} dropped, the first here")
 
     @contextmanager

@@ -14,7 +14,7 @@ from keel.data.tokenizer_rules import SPECIALS, space_chinese_words, word_level
 from keel.data.word_splitting import LONGEST, WordSplitter
 from keel.data.word_table import count_words
 from keel.errors import KeelError
-from keel.events import OnEvent, counted, note
+from keel.events import OnEvent, note, pluralize
 
 if TYPE_CHECKING:
     from keel.data.tokenizer_training import TokenizerSettings
@@ -38,7 +38,7 @@ def learn_words(
     if not table.size:
         raise KeelError(f"{corpus.paths} holds no text to train a tokenizer on: give it more text")
     if found.long:
-        what = f"{counted(found.long, 'word has', 'words have')} more than {LONGEST:,} bytes"
+        what = f"{pluralize(found.long, 'word has', 'words have')} more than {LONGEST:,} bytes"
         note(on_event, f"{what}, encoded as [UNK]: is whitespace missing?")
     if found.floor:
         what = f"words with a count of {found.floor} or less were dropped while counting"
@@ -65,7 +65,7 @@ def learn_words(
     if len(kept) == size - len(SPECIALS):
         why = f", the most frequent up to --text.vocabulary {size:,}"
     which = f"{'all of ' if len(kept) == distinct else ''}{distinct:,} distinct ones{why}"
-    what = f"vocabulary: {counted(len(kept), 'word')} ({which}; {share:.1%} of {total:,} tokens)"
+    what = f"vocabulary: {pluralize(len(kept), 'word')} ({which}; {share:.1%} of {total:,} tokens)"
     note(on_event, f"{what}; change with --min-count")
     there = set(kept.tolist())
     joins = [[f"{words[a]} {words[b]}" for a, b, c in each.tolist() if {a, b, c} <= there] for each in pairs]

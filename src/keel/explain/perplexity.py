@@ -14,7 +14,7 @@ from keel.data.sentence_splitting import SPLITTERS
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.events import OnEvent, counted, ignore
+from keel.events import OnEvent, ignore, pluralize
 from keel.metrics.scores import RESAMPLES, Score, Scores
 from keel.model import Model
 from keel.nn.inference_loop import eval_mode
@@ -61,11 +61,11 @@ class Perplexity(Scores):
         for name in self.losses:
             figures = [f"{self.values[f'{name} {what}']:.4g} {what}" for what in _units(self.unit)]
             lines.append(f"{name}: perplexity {', '.join(figures)}")
-        sizes = counted(self.words, self.unit), counted(self.bytes, "byte")
-        read = f"{counted(self.tokens, 'token')} ({self.unknown:,} unknown), {', '.join(sizes)}"
+        sizes = pluralize(self.words, self.unit), pluralize(self.bytes, "byte")
+        read = f"{pluralize(self.tokens, 'token')} ({self.unknown:,} unknown), {', '.join(sizes)}"
         lines.append(f"{read}; {self.count:,} predictions, each {self.context}")
         if self.unknown:
-            what = f"{counted(self.unknown, 'unknown token')} with {self.unknown_bytes:,} bytes"
+            what = f"{pluralize(self.unknown, 'unknown token')} with {self.unknown_bytes:,} bytes"
             lines.append(f"{what}: log2({BYTE_SYMBOLS}) bits for each byte and end, per {self.unit} and per byte")
         return "\n".join(lines)
 

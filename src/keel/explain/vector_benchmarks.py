@@ -16,7 +16,7 @@ from keel.data.label_kinds import Regression
 from keel.data.predictions import Predictions
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.nearest_neighbors import By, VectorSpace, answer_scores
 from keel.metrics.scores import Scores, accuracy_score, score_labels
 
@@ -112,7 +112,7 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, Examp
     width = Counter(map(len, rows)).most_common(1)[0][0]
     for (number, _), row in zip(lines, rows, strict=True):
         if len(row) != width:
-            what = f"this line has {counted(len(row), 'column')}, the others have {width}"
+            what = f"this line has {pluralize(len(row), 'column')}, the others have {width}"
             raise KeelError(f"{path}:{number}: {what}: fix or drop it")
     numeric = [2 * sum(_is_number(row[column]) for row in rows) >= len(rows) for column in range(width)]
     # Columns such as part of speech have fewer distinct values than the words.

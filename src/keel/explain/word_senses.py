@@ -9,7 +9,7 @@ import numpy as np
 
 from keel.data.sentence_splitting import CJK
 from keel.errors import KeelError, UsageError
-from keel.events import counted
+from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
 from keel.text_vectors import TokenVectors
 
@@ -73,7 +73,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[WordUse]:
     pattern = re.compile(edges[0] + re.escape(word.strip()) + edges[1], re.IGNORECASE)
     found = [WordUse(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:
-        sentences = f"the {counted(len(texts), 'sentence')}"
+        sentences = f"the {pluralize(len(texts), 'sentence')}"
         what = "does not occur" if not found else "occurs only once"
         raise KeelError(f"{word!r} {what} in {sentences}: give two uses or more")
     return found

@@ -12,7 +12,7 @@ import torch
 from keel.data.text_files import first_bytes, open_guarded
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.formats.stored_model import Format, StoredModel, Vectors
 from keel.formats.vector_lines import (
     LAYOUTS,
@@ -56,10 +56,10 @@ def read_vectors(path: str | Path, *, on_event: OnEvent = ignore) -> Vectors:
     vectors = table.finish()
     note(on_event, f"{path}: {LAYOUTS[header.layout]}, {len(vectors.words):,} words of {header.width} dimensions")
     if table.duplicates:
-        skipped = counted(table.duplicates, "duplicate word")
+        skipped = pluralize(table.duplicates, "duplicate word")
         note(on_event, f"{path}: {skipped} skipped; the first vector of each counts")
     if table.replaced:
-        note(on_event, f"{path}: invalid UTF-8 in {counted(table.replaced, 'word')} replaced by U+FFFD")
+        note(on_event, f"{path}: invalid UTF-8 in {pluralize(table.replaced, 'word')} replaced by U+FFFD")
     return vectors
 
 

@@ -13,7 +13,7 @@ from keel.data.examples import Examples, Labels
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.predictions import ChoicePredictions, Predictions
 from keel.errors import KeelError
-from keel.events import counted
+from keel.events import pluralize
 
 RESAMPLES = 1000
 ERRORS = 20
@@ -135,7 +135,7 @@ class Scores:
     def __str__(self) -> str:
         positive = f" (f1 is for class {self.positive!r})" if self.positive is not None else ""
         values = ", ".join(f"{name} {score:.3f}" for name, score in self.values.items())
-        return f"{values} on {counted(self.count, 'example')}{positive}{self.note and f'; {self.note}'}"
+        return f"{values} on {pluralize(self.count, 'example')}{positive}{self.note and f'; {self.note}'}"
 
 
 def score_labels(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:

@@ -8,7 +8,7 @@ import numpy as np
 from keel.data.examples import Examples
 from keel.data.predictions import TagPredictions
 from keel.data.tag_schemes import OUTSIDE, detect_scheme, extract_entities, parse_tag, write_tags
-from keel.events import counted
+from keel.events import pluralize
 from keel.metrics.scores import PredictionError, Scores, Values, bootstrap, by_confidence, safe_ratio
 
 CONTEXT = 6
@@ -106,6 +106,6 @@ def _unknown_tags(examples: Examples, truth: list[Sequence[str]], known: Sequenc
         return ""
     (example, tag), count = odd[0], len(odd)
     tag = parse_tag(tag).type or tag  # the prefix is that of the model's scheme, not of the file's
-    have = counted(count, "word has", "words have")
+    have = pluralize(count, "word has", "words have")
     what = f"{have} a tag that did not occur in training, such as {tag!r} in the sentence at {example.location}"
     return f"{what}: counted as errors (correct them, or train with them)"

@@ -100,7 +100,7 @@ class OnehotEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordCounts(Tensors):
+class WordCountBatch(Tensors):
     """Occurrences of each word in some documents."""
 
     words: Tensor  # [vocab]
@@ -125,13 +125,13 @@ class OnehotCounting(CountingObjective):
     def epoch_size(self, data: Documents) -> int:
         return len(data.spans)
 
-    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordCounts:
-        return WordCounts(words=torch.from_numpy(self._count_words(data, examples)[0]))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordCountBatch:
+        return WordCountBatch(words=torch.from_numpy(self._count_words(data, examples)[0]))
 
-    def counts(self, batch: WordCounts) -> dict[str, Tensor]:
+    def counts(self, batch: WordCountBatch) -> dict[str, Tensor]:
         return {"unigram": batch.words.sum()}
 
-    def forward(self, batch: WordCounts, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: WordCountBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         smoothed = self.words.double() + 1
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
@@ -145,7 +145,7 @@ class OnehotCounting(CountingObjective):
             if self.encoder.weighting == "tfidf":
                 self.encoder.weight.copy_(((1 + self.documents) / (1 + self.holders)).log() + 1)
             self.encoder.weight[self.special_ids] = 0.0
-        loss = self(WordCounts(words=torch.from_numpy(words)))[0]["unigram"]
+        loss = self(WordCountBatch(words=torch.from_numpy(words)))[0]["unigram"]
         return {"unigram": float(loss)}, {"unigram": float(words.sum()), "words": float(words.sum())}
 
     def _count_words(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:

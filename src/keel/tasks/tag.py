@@ -22,7 +22,7 @@ from keel.data.tagged_sentences import read_tagged_sentences, split_words
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.metrics.scores import Scores
 from keel.metrics.tagging_scores import score_tags
 from keel.nn.crf_layer import Crf
@@ -140,7 +140,7 @@ class TokenClassification(Task):
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
         found = self.tokenizer.encode_words(distinct, oov_ids=self.system.uses_subwords)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:
-            what = f"{counted(len(empty), 'word')}, such as {empty[0]!r}, without a token"
+            what = f"{pluralize(len(empty), 'word')}, such as {empty[0]!r}, without a token"
             note(on_event, f"{source}: {what}: treated as unknown words")
         unknown = [self.tokenizer.unknown_id]
         return {word: ids[:most] or unknown for word, ids in zip(distinct, found, strict=True)}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from keel.errors import UsageError
-from keel.events import counted
+from keel.events import pluralize
 from keel.training.objective import Objective, parts_of
 
 Parallel = Literal["ddp", "fsdp"]
@@ -30,7 +30,7 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UsageError(f"there is no device {name!r}: use --device cpu, cuda, cuda:1 or auto") from error
     if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
-        what = counted(found, "GPU") if found else "no GPU"
+        what = pluralize(found, "GPU") if found else "no GPU"
         raise UsageError(f"there is no device {name!r}: this machine has {what}; use --device cpu or auto")
     try:
         torch.empty(0, device=device)

@@ -16,7 +16,7 @@ import torch
 
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import OnEvent, counted, ignore, note
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.training.batch_loading import PREFETCH_STEPS
 from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World, gather_tensor
@@ -330,7 +330,7 @@ class _Run:
         given = "1 minute" if self.train.minutes == 1 else f"{self.train.minutes:g} minutes"
         if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time
             given += f" (less {spent:,.1f} s of set-up)"
-        text = f"plan: {given} = {counted(plan.steps, 'step')} of {each:.3g} s{plan.describe()}"
+        text = f"plan: {given} = {pluralize(plan.steps, 'step')} of {each:.3g} s{plan.describe()}"
         text += f"; repeat this run with --steps {plan.steps}" if step == 0 else ""
         if step == 0 and left < 0:
             text = f"plan: {given} leave no time for more than 1 step: use more --minutes, or --steps"

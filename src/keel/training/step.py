@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from keel.config import cache_folder
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, counted, note
+from keel.events import OnEvent, note, pluralize
 from keel.training.batch_loading import add_to_sums, batch_source
 from keel.training.carried_state import CarriedState
 from keel.training.counter_rng import derive_seed
@@ -77,7 +77,7 @@ class Stepper:
                 return self._step(step_plan, coming, dry)
             except OutOfMemoryError:
                 size = -(-step_plan.batch_size // (self.world.size * self.parts))
-                what = f"out of GPU memory with a micro-batch of {counted(size, 'example')}"
+                what = f"out of GPU memory with a micro-batch of {pluralize(size, 'example')}"
                 if self.world.size > 1 or size < 2:
                     raise KeelError(f"{what}: lower --batch or raise --train.accumulate") from None
                 self.parts *= 2
