@@ -43,7 +43,14 @@ def score(model: keel.Model, name: str, folder: Path, seed: int, arguments: argp
     chosen |= {key: value for key in ("epochs", "batch", "lr") if (value := getattr(arguments, key))}
     tuned = keel.finetune(model, paths[0], task=task, dev=None, freeze=arguments.freeze, seed=seed, **chosen)
     assert tuned.task is not None
-    return keel.evaluate(tuned, paths[1]).main_value, str(tuned.task.mix or "")
+    return keel.evaluate(tuned, paths[1]).main_value, describe_mix(tuned.task.mix)
+
+
+def describe_mix(mix: ScalarMix | None) -> str:
+    """Weights of the layers, from the input embeddings upwards, and the scale."""
+    if mix is None:
+        return ""
+    return f"{', '.join(f'{weight:.2f}' for weight in mix.weights.tolist())}; scale {mix.gamma.item():.2f}"
 
 
 def in_context(model: keel.Model, folder: Path, seed: int) -> tuple[float, str]:
@@ -67,7 +74,7 @@ def in_context(model: keel.Model, folder: Path, seed: int) -> tuple[float, str]:
             optimizer.step()
     with torch.no_grad():
         right = (answers(tested[0]) > 0) == tested[1].bool()
-    return right.float().mean().item(), str(mix) if len(mix.scores) > 1 else ""
+    return right.float().mean().item(), describe_mix(mix if len(mix.scores) > 1 else None)
 
 
 def _pairs(model: keel.Model, folder: Path, part: str) -> tuple[Tensor, Tensor]:
