@@ -20,6 +20,7 @@ from statistics import mean, median
 import numpy as np
 import torch
 
+from keel.config import replace
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
 from keel.data.sentence_splitting import split_sentences
@@ -32,7 +33,6 @@ from keel.formats.vector_files import read_vectors
 from keel.model import Model
 from keel.systems.fasttext import FastText
 from keel.training.loop import fit
-from keel.training.plan import Train
 
 WORD = re.compile(r"[^\W\d_]+")
 
@@ -94,7 +94,7 @@ def learn_ours(system: FastText, documents: Documents, tokenizer: Tokenizer, epo
     torch.manual_seed(seed)
     encoder = system.build_encoder(len(tokenizer))
     objective = system.build_objective(encoder, tokenizer)
-    train = Train(epochs=epochs, batch=16, lr=0.05, warmup=0, log_every=100, device="cpu", threads=1, seed=seed)
+    train = replace(system.pretraining_defaults, epochs=epochs, batch=16, lr=0.05, device="cpu", threads=1, seed=seed)
     fit(objective, documents, train)
     return Model(system=system, encoder=encoder, tokenizer=tokenizer)
 

@@ -71,7 +71,7 @@ def write(model: keel.Model, sources: list[str], path: Path, options: argparse.N
 def train(options: argparse.Namespace) -> keel.Model:
     recipe = tomllib.loads((RECIPES / f"multi30k-{options.system}.toml").read_text(encoding="utf-8"))
     recipe["system"].pop("name")
-    settings: dict[str, Any] = recipe["system"] | recipe["pieces"] | recipe["train"]
+    settings: dict[str, Any] = recipe["system"] | recipe["text"] | recipe["train"]
     for item in options.set:
         name, _, value = item.partition("=")
         settings[name] = parse_value(type(settings.get(name, 0.0)), value, name)
@@ -117,12 +117,12 @@ def lines(folder: Path, name: str) -> list[str]:
     return open_text(folder / f"{name}.gz").lines()
 
 
-def score(written: list[str], wanted: list[str]) -> None:
+def score(hypotheses: list[str], references: list[str]) -> None:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     for metric in (BLEU(), BLEU(lowercase=True), CHRF()):
-        print(metric.corpus_score(written, [wanted]), metric.get_signature())
+        print(metric.corpus_score(hypotheses, [references]), metric.get_signature())
 
 
 if __name__ == "__main__":
