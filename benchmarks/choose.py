@@ -32,9 +32,9 @@ SETS = {
 def read(name: str, data: Path, limit: int) -> tuple[Examples, Examples]:
     """What to learn from and what to score on."""
     train, test = SETS[name]
-    learned = MultipleChoice.read(data / train)
+    learned = MultipleChoice.read_examples(data / train)
     if test:
-        tested = MultipleChoice.read(data / test)
+        tested = MultipleChoice.read_examples(data / test)
     else:
         learned, tested = split_validation(learned, 0.2, 0)
     return (learned[:limit], tested[:limit]) if limit else (learned, tested)

@@ -10,11 +10,12 @@ before anything is timed. Lengths are sampled from half the longest to the longe
 import argparse
 import time
 from collections.abc import Callable
+from importlib import import_module
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
-from torchcrf import CRF  # type: ignore[import-not-found]
 
 from keel.nn.crf_layer import Crf
 
@@ -28,24 +29,25 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print("milliseconds, theirs and ours, and how many times as fast; median of", options.rounds)
-    print(f"{'rows x words x tags':>20}{'step':>28}{'search':>28}{'both':>10}")
-    for rows, length, tags in SHAPES:
-        step, search = race(rows, length, tags, options.rounds)
+    print(f"{'batch x words x tags':>20}{'step':>28}{'search':>28}{'both':>10}")
+    for batch, length, tags in SHAPES:
+        step, search = race(batch, length, tags, options.rounds)
         both = sum(theirs for theirs, _ in (step, search)) / sum(ours for _, ours in (step, search))
         shown = [f"{theirs:9.2f} {ours:7.2f} {theirs / ours:8.1f}x" for theirs, ours in (step, search)]
-        print(f"{f'{rows} x {length} x {tags}':>20}{shown[0]:>28}{shown[1]:>28}{both:9.1f}x", flush=True)
+        print(f"{f'{batch} x {length} x {tags}':>20}{shown[0]:>28}{shown[1]:>28}{both:9.1f}x", flush=True)
 
 
-def race(rows: int, length: int, tags: int, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:
+def race(batch: int, length: int, tags: int, rounds: int) -> tuple[tuple[float, float], tuple[float, float]]:
     """Milliseconds of a step and of a search, theirs and ours."""
     torch.manual_seed(0)
-    theirs, ours = CRF(tags, batch_first=True), Crf(tags)
+    theirs: Any = import_module("torchcrf").CRF(tags, batch_first=True)
+    ours = Crf(tags)
     weights = (theirs.start_transitions, theirs.transitions, theirs.end_transitions)
     with torch.no_grad():
         for weight, copy in zip(weights, (ours.starts, ours.transitions, ours.ends), strict=True):
             copy.copy_(weight)
-    emissions, chains = torch.randn(rows, length, tags), torch.randint(tags, (rows, length))
-    lengths = torch.randint(length // 2, length + 1, (rows,))
+    emissions, chains = torch.randn(batch, length, tags), torch.randint(tags, (batch, length))
+    lengths = torch.randint(length // 2, length + 1, (batch,))
     lengths[0] = length
     mask = torch.arange(length) < lengths[:, None]
 
@@ -66,7 +68,7 @@ def race(rows: int, length: int, tags: int, rounds: int) -> tuple[tuple[float, f
     ]
     check(runs[0](), runs[1]())
     found = ours.decode(emissions, lengths)
-    assert theirs.decode(emissions, mask) == [row[:size].tolist() for row, size in zip(found, lengths, strict=True)]
+    assert theirs.decode(emissions, mask) == [chain[:size].tolist() for chain, size in zip(found, lengths, strict=True)]
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, taken in zip(runs, times, strict=True):

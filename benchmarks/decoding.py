@@ -3,8 +3,8 @@
     python benchmarks/decoding.py [--threads 1] [--steps 20] [--device cpu]
 
 A step of each way to write is timed against the same written plainly: log_softmax over all words, topk over beams x
-words for a search; sort, softmax and multinomial for drawing. `network` is what the output layer of a Transformer of
-width 512 takes for as many rows: the least that stands beside it.
+words for a search; sort, softmax and multinomial for sampling. `network` is what the output layer of a Transformer of
+width 512 takes for as large a batch: the least that stands beside it.
 """
 
 import argparse
@@ -23,30 +23,30 @@ from keel.training.objective import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nothing(Tensors):
-    rows: Tensor  # [rows]
+class EmptyState(Tensors):
+    index: Tensor  # [batch]
 
 
-class Ready:
-    """Gives scores that were made before, so that only decoding takes time."""
+class PrecomputedLogits:
+    """Language model whose logits are computed before, so that only decoding takes time."""
 
     bos_id = 0
     eos_id = 1
     max_context = None
 
-    def __init__(self, rows: int, vocabulary: int, device: str):
+    def __init__(self, batch_size: int, vocab_size: int, device: str):
         torch.manual_seed(0)
-        self.scores = torch.randn(rows, vocabulary, device=device) * 2
+        self.scores = torch.randn(batch_size, vocab_size, device=device) * 2
         self.scores[:, 1] = -20.0  # no text ends
 
-    def new_state(self, batch_size: int) -> Nothing:
-        return Nothing(batch_size=torch.zeros(batch_size, device=self.scores.device))
+    def new_state(self, batch_size: int) -> EmptyState:
+        return EmptyState(index=torch.zeros(batch_size, device=self.scores.device))
 
-    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Nothing]:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, EmptyState]:
         return self.scores[: len(ids)], state if state is not None else self.new_state(len(ids))
 
 
-def plain_beam(model: Ready, texts: int, beams: int, steps: int) -> None:
+def plain_beam(model: PrecomputedLogits, texts: int, beams: int, steps: int) -> None:
     sums = torch.zeros(texts, beams, device=model.scores.device)
     for _ in range(steps):
         log_probs = model.scores[: texts * beams].log_softmax(1)
@@ -56,7 +56,7 @@ def plain_beam(model: Ready, texts: int, beams: int, steps: int) -> None:
         indices.tolist()
 
 
-def plain_sample(model: Ready, texts: int, steps: int, sampling: Sampling) -> None:
+def plain_sample(model: PrecomputedLogits, texts: int, steps: int, sampling: Sampling) -> None:
     for _ in range(steps):
         scores = model.scores[:texts] / (sampling.temperature or 1.0)
         if not sampling.temperature:
@@ -73,12 +73,12 @@ def plain_sample(model: Ready, texts: int, steps: int, sampling: Sampling) -> No
         torch.multinomial(scores.softmax(1), 1).tolist()
 
 
-def network(rows: int, vocabulary: int, steps: int, device: str) -> Callable[[], None]:
-    table, vectors = torch.randn(vocabulary, 512, device=device), torch.randn(rows, 512, device=device)
+def network(batch_size: int, vocab_size: int, steps: int, device: str) -> Callable[[], None]:
+    embeddings, vectors = torch.randn(vocab_size, 512, device=device), torch.randn(batch_size, 512, device=device)
 
     def run() -> None:
         for _ in range(steps):
-            (vectors @ table.T)[0, 0].item()
+            (vectors @ embeddings.T)[0, 0].item()
 
     return run
 
@@ -108,30 +108,30 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     texts, beams, steps = options.texts, options.beams, options.steps
-    model = Ready(texts * beams, options.vocabulary, options.device)
+    model = PrecomputedLogits(texts * beams, options.vocabulary, options.device)
     prompts = [[] for _ in range(texts)]
     print(f"{texts} texts, {options.vocabulary:,} words, {options.threads} threads, {options.device}; ms a step")
     print(f"{'':28}{'Keel':>8}{'plainly':>10}{'ratio':>8}{'network':>10}")
-    drawings = {
+    strategies = {
         "greedy": Sampling(temperature=0),
         "temperature 0.8": Sampling(temperature=0.8),
         "top-k 50": Sampling(top_k=50),
         "top-p 0.9": Sampling(top_p=0.9, temperature=0.5),
     }
-    rows: dict[str, dict[str, Callable[[], Any]]] = {
+    table: dict[str, dict[str, Callable[[], Any]]] = {
         f"beam {beams}": {
-            "keel": lambda: beam_search(model, prompts, BeamSearch(beams=beams), tokens=steps),
+            "keel": lambda: beam_search(model, prompts, BeamSearch(beams=beams), max_new_tokens=steps),
             "plain": lambda: plain_beam(model, texts, beams, steps),
             "network": network(texts * beams, options.vocabulary, steps, options.device),
         }
     }
-    for name, sampling in drawings.items():
-        rows[name] = {
-            "keel": lambda sampling=sampling: list(sample(model, prompts, sampling, tokens=steps)),
+    for name, sampling in strategies.items():
+        table[name] = {
+            "keel": lambda sampling=sampling: list(sample(model, prompts, sampling, max_new_tokens=steps)),
             "plain": lambda sampling=sampling: plain_sample(model, texts, steps, sampling),
             "network": network(texts, options.vocabulary, steps, options.device),
         }
-    for name, ways in rows.items():
+    for name, ways in table.items():
         found = dict(timed(ways, options.rounds, steps))
         ratio = found["plain"] / found["keel"]
         print(f"{name:28}{found['keel']:8.2f}{found['plain']:10.2f}{ratio:7.1f}x{found['network']:10.2f}")

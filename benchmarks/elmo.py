@@ -25,7 +25,7 @@ from keel.data.documents import Documents
 from keel.data.text_files import open_text
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
-from keel.systems.elmo import Elmo, ElmoBatch, ElmoPretraining
+from keel.systems.elmo import Elmo, ElmoBatch, ElmoPretraining, ElmoState
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.objective import Objective, State, Tensors
@@ -36,7 +36,7 @@ PEAK = 790e12
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenwise(Tensors):
-    ids: Tensor  # [rows, 2, length]
+    ids: Tensor  # [batch, 2, bptt]
     targets: Tensor
     sampled: Tensor
     tries: Tensor
@@ -49,26 +49,23 @@ class Plain(Objective):
 
     def __init__(self, twin: ElmoPretraining):
         super().__init__()
-        self.twin = [twin]  # for its draws alone
+        self.twin = [twin]  # for its spans and samples alone
         encoder = twin.encoder
-        self.spelled = nn.Buffer(twin.table.long())
+        self.character_ids = nn.Buffer(twin.table.long())
         self.characters = deepcopy(encoder.characters)
         self.filters = deepcopy(encoder.filters)
         self.highways, self.project = deepcopy(encoder.highways), deepcopy(encoder.project)
         self.output, self.bias = nn.Parameter(twin.output.detach().clone()), nn.Parameter(twin.bias.detach().clone())
         self.residual = [layer.residual for layer in encoder.stack]
-        self.stacks = nn.ModuleList(
-            nn.ModuleList(_lstm(layer, direction) for direction in (0, 1)) for layer in encoder.stack
-        )
+        self.lstms = nn.ModuleList(_lstm(layer, direction) for layer in encoder.stack for direction in (0, 1))
 
     def epoch_size(self, data: Documents) -> int:
-        return self.twin[0].rows(data)
+        return self.twin[0].epoch_size(data)
 
-    def batch(self, data: Documents, rng: CounterRng, rows: range) -> Tokenwise:
-        twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
-        read = (data.read_on(rng, numbers, twin.system.bptt, end=twin.eos_id, backwards=b) for b in (False, True))
-        ids = torch.stack(list(read), 1)
-        sampled, tries = twin._drawn(rng)
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Tokenwise:
+        twin = self.twin[0]
+        ids = twin.read_spans(data, rng, examples)
+        sampled, tries = twin.sampled.sample(rng)
         return Tokenwise(
             ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), sampled=sampled, tries=tries
         )
@@ -77,39 +74,30 @@ class Plain(Objective):
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
         return {"next": words, "previous": words, "words": words}
 
-    def initial_state(self, rows: int) -> Any:
-        return self.twin[0].new_state(rows).to(self.output.device)
+    def initial_state(self, batch_size: int) -> ElmoState:
+        return self.twin[0].initial_state(batch_size).to(self.output.device)
 
     def forward(self, batch: Tokenwise, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         assert state is not None
         losses, hidden, cells = {}, [], []
         for direction, name in enumerate(("next", "previous")):
-            x = self.filters.strongest(self.characters(self.spelled[batch.ids[:, direction].flatten()])).relu()
+            x = self.filters.max_pool(self.characters(self.character_ids[batch.ids[:, direction].flatten()])).relu()
             for highway in self.highways:
                 gate, other = highway(x).chunk(2, -1)
                 x = torch.lerp(x, other.relu(), gate.sigmoid())
             x = self.project(x).view(*batch.ids[:, direction].shape, -1).transpose(0, 1)
-            for number, layer in enumerate(self.stacks):
+            for number, residual in enumerate(self.residual):
                 before = tuple(part[:, number, direction][None].contiguous() for part in (state.hidden, state.cells))
-                outputs, (h, c) = layer[direction](x, before)
+                outputs, (h, c) = self.lstms[2 * number + direction](x, before)
                 hidden.append(h[0])
                 cells.append(c[0])
-                x = x + outputs if self.residual[number] else outputs
+                x = x + outputs if residual else outputs
             targets = batch.targets[:, direction].T.flatten()
-            losses[name] = self._sampled(x.flatten(0, 1), targets, batch)
-        shape = (2, len(self.stacks), *hidden[0].shape)
+            softmax = self.twin[0].sampled  # the loss is the twin's own, by these weights
+            losses[name] = softmax.loss(x.flatten(0, 1), self.output, self.bias, targets, batch.sampled, batch.tries)
+        shape = (2, len(self.residual), *hidden[0].shape)
         after = [torch.stack(part).view(shape[:3] + part[0].shape[1:]).permute(2, 1, 0, 3) for part in (hidden, cells)]
         return losses, type(state)(hidden=after[0].float(), cells=after[1].float())
-
-    def _sampled(self, vectors: Tensor, words: Tensor, batch: Tokenwise) -> Tensor:
-        # The loss is the twin's own, by these weights.
-        weights: Any = _Weights(self.output, self.bias, self.twin[0])
-        return ElmoPretraining._sampled(weights, vectors, words, batch.sampled, batch.tries)
-
-
-class _Weights:
-    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoPretraining):
-        self.output, self.bias, self._chances = output, bias, twin._chances
 
 
 def _lstm(layer: Any, direction: int) -> nn.LSTM:
@@ -135,12 +123,12 @@ def products(system: Elmo, streams: ElmoBatch) -> float:
     lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
     softmax = tokens * system.softmax_samples * system.width
     positions = streams.words.short.numel() + streams.words.long.numel()
-    letters = (
+    characters = (
         positions * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
     )
     words = len(streams.words.short) + len(streams.words.long)
     above = words * (2 * found * found * system.highway_layers + found * system.width)
-    return 3.0 * (lstm + softmax + letters + above)
+    return 3.0 * (lstm + softmax + characters + above)
 
 
 def timed(objective: Objective, documents: Documents, train: Train) -> tuple[float, float]:
@@ -201,6 +189,8 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     train = Train(steps=arguments.steps, batch=arguments.batch, lr=1e-4, warmup=0, log_every=every, **settings)
     torch.manual_seed(0)
     ours = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
+    if not ours.sampled.count:
+        raise SystemExit(f"--negatives must be less than half of the vocabulary, which has {len(tokenizer):,} words")
     start = deepcopy(ours.state_dict())
     streams = ours.batch(
         documents, CounterRng(seed=0, step=0, first_example=0, batch_size=arguments.batch), range(arguments.batch)

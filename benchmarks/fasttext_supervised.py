@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,6 +29,9 @@ from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import label_tree
 from keel.tasks.classify import TextClassification
 
+Loss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
+LOSSES: dict[Loss, str] = {"softmax": "softmax", "hierarchical": "hs", "negative": "ns", "one-vs-all": "ova"}
+"""Our names of the losses, and fastText's."""
 LONGER = 3
 """How many times as long the second run is, whose difference from the first shows what an epoch costs."""
 
@@ -53,10 +57,11 @@ def timed(work: Callable[[], object], who: int) -> tuple[float, float]:
     return time.monotonic() - began, cpu
 
 
-def race(program: str, train: Path, test: Path, *, epochs: int, lr: float, ngrams: int, loss: str, rounds: int) -> None:
-    theirs = {"softmax": "softmax", "hierarchical": "hs", "negative": "ns", "one-vs-all": "ova"}[loss]
+def race(
+    program: str, train: Path, test: Path, *, epochs: int, lr: float, ngrams: int, loss: Loss, rounds: int
+) -> None:
     folder = tempfile.mkdtemp()
-    flags = f"-lr {lr} -wordNgrams {ngrams} -bucket 2000000 -loss {theirs} -thread 1 -verbose 0".split()
+    flags = f"-lr {lr} -wordNgrams {ngrams} -bucket 2000000 -loss {LOSSES[loss]} -thread 1 -verbose 0".split()
 
     def cpp(length: int) -> None:
         command = [program, "supervised", "-input", str(train), "-output", f"{folder}/m", "-epoch", str(length)]
@@ -143,7 +148,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--word-ngrams", type=int, default=1)
-    parser.add_argument("--loss", default="softmax")
+    parser.add_argument("--loss", choices=LOSSES, default="softmax")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", type=Path, help="a .bin or .ftz whose predictions are compared")
     parser.add_argument("--texts", type=Path)

@@ -100,11 +100,12 @@ def peer_run(options: argparse.Namespace) -> dict[str, float]:
         args=arguments,
         train_dataset=encode(train),
         data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=lambda found: {"accuracy": float(np.mean(found.predictions.argmax(-1) == found.label_ids))},
+        compute_metrics=lambda found: {"accuracy": float(np.mean(np.argmax(found.predictions, -1) == found.label_ids))},
     )
     trainer.train()
     seconds = time.monotonic() - start
-    return {"seconds": seconds, "accuracy": trainer.evaluate(encode(dev))["eval_accuracy"]}
+    validation: Any = encode(dev)
+    return {"seconds": seconds, "accuracy": trainer.evaluate(validation)["eval_accuracy"]}
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Greedy writing with a network of GPT-2's shape: tokens a second, Keel beside transformers' `generate`.
+"""Greedy decoding with a network of GPT-2's shape: tokens a second, Keel beside transformers' `generate`.
 
-Both have the same random weights, read the same prompts and must write the same ids, else the run ends with an error
+Both have the same random weights, read the same prompts and must generate the same ids, else the run ends with an error
 (in bf16 sums round differently: there the share of equal ids is printed). Rounds alternate; the table has medians.
 
-    python benchmarks/generation.py                          # fp32, one row and 32, on this machine's device
+    python benchmarks/generation.py                          # fp32, batches of 1 and 32, on this machine's device
     python benchmarks/generation.py --precision bf16
 """
 
@@ -27,9 +27,9 @@ END = 50_256
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["mini", "small", "medium", "large", "xl"], default="small")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 32], help="batch sizes")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of each prompt")
-    parser.add_argument("--tokens", type=int, default=128, help="tokens to write")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens to generate")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -42,10 +42,10 @@ def main() -> None:
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(f"GPT-2 {options.size}, {options.precision}, {where}, {versions}")
-    print(f"prompts of {options.prompt} tokens, {options.tokens} written, {options.rounds} rounds")
-    print("| rows | transformers tokens/s | Keel tokens/s | ratio | equal ids |\n|---|---|---|---|---|")
-    for rows in options.rows:
-        print(race(theirs, ours, rows, options), flush=True)
+    print(f"prompts of {options.prompt} tokens, {options.tokens} generated, {options.rounds} rounds")
+    print("| batch | transformers tokens/s | Keel tokens/s | ratio | equal ids |\n|---|---|---|---|---|")
+    for batch_size in options.batch:
+        print(race(theirs, ours, batch_size, options), flush=True)
 
 
 def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptPretraining]:
@@ -56,7 +56,7 @@ def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptPretrain
         n_layer=system.layers,
         n_head=system.heads,
         n_positions=system.max_positions,
-        initializer_range=0.06,  # so that it does not write one token for ever
+        initializer_range=0.06,  # so that it does not repeat one token for ever
     )
     theirs: Any = transformers.GPT2LMHeadModel(config).eval()
     theirs.generation_config.eos_token_id = None
@@ -70,39 +70,39 @@ def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptPretrain
     return theirs.to(options.device, kind), ours.to(options.device, kind)
 
 
-def race(theirs: Any, ours: GptPretraining, rows: int, options: argparse.Namespace) -> str:
+def race(theirs: Any, ours: GptPretraining, batch_size: int, options: argparse.Namespace) -> str:
     generator = torch.Generator().manual_seed(1)
-    prompts = torch.randint(END, (rows, options.prompt), generator=generator)
-    opened = torch.cat([torch.full((rows, 1), END), prompts], 1).to(options.device)
+    prompts = torch.randint(END, (batch_size, options.prompt), generator=generator)
+    opened = torch.cat([torch.full((batch_size, 1), END), prompts], 1).to(options.device)
 
-    def write_theirs() -> list[list[int]]:
+    def generate_theirs() -> list[list[int]]:
         mask = torch.ones_like(opened)
         ids = theirs.generate(opened, attention_mask=mask, max_new_tokens=options.tokens, do_sample=False)
         return ids[:, opened.shape[1] :].tolist()
 
-    def write_ours() -> list[list[int]]:
-        steps = sample(ours, prompts.tolist(), GREEDY, tokens=options.tokens)
-        return [list(row) for row in zip(*steps, strict=True)]
+    def generate_ours() -> list[list[int]]:
+        steps = sample(ours, prompts.tolist(), GREEDY, max_new_tokens=options.tokens)
+        return [list(ids) for ids in zip(*steps, strict=True)]
 
-    one, other = write_theirs(), write_ours()
+    one, other = generate_theirs(), generate_ours()
     pairs = [(a, b) for first, second in zip(one, other, strict=True) for a, b in zip(first, second, strict=True)]
     equal = sum(a == b for a, b in pairs) / len(pairs)
     if equal < 1 and options.precision == "fp32":
-        raise SystemExit(f"with {rows} rows the two write different ids: {equal:.4%} are equal")
+        raise SystemExit(f"with a batch of {batch_size} the two generate different ids: {equal:.4%} are equal")
     seconds: dict[str, list[float]] = {"theirs": [], "ours": []}
     for _ in range(options.rounds):
-        seconds["theirs"].append(timed(write_theirs))
-        seconds["ours"].append(timed(write_ours))
+        seconds["theirs"].append(timed(generate_theirs))
+        seconds["ours"].append(timed(generate_ours))
     slow, fast = (median(seconds[name]) for name in ("theirs", "ours"))
-    count = rows * options.tokens
-    return f"| {rows} | {count / slow:.1f} | {count / fast:.1f} | {slow / fast:.2f} | {equal:.1%} |"
+    count = batch_size * options.tokens
+    return f"| {batch_size} | {count / slow:.1f} | {count / fast:.1f} | {slow / fast:.2f} | {equal:.1%} |"
 
 
-def timed(write: Callable[[], object]) -> float:
+def timed(generate: Callable[[], object]) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     began = time.perf_counter()
-    write()
+    generate()
     return time.perf_counter() - began
 
 

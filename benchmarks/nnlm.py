@@ -3,7 +3,7 @@
     python benchmarks/nnlm.py corpus.txt --megabytes 5 --vocabularies 1000 10000 50000
 
 Every run reads the same words in the same order with the same batches; only the loss differs. Speed is the median over
-reports of a run (words per second, drawing, gradient and optimizer included), loss after loss. Perplexity is
+reports of a run (words per second, sampling, gradient and optimizer included), loss after loss. Perplexity is
 exact for every loss: by the whole distribution, on the same held-out documents. Between vocabularies it cannot be
 compared: what a small one does not know counts as one word.
 """
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=5)
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[1_000, 10_000, 50_000])
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--batch", type=int, default=64, help="rows of 32 words in a step [64]")
+    parser.add_argument("--batch", type=int, default=64, help="sequences of 32 words in a step [64]")
     parser.add_argument("--negatives", type=int, default=25)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--only", choices=LOSSES, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""CPU pre-training steps of Keel against transformers.BertForPreTraining under its Trainer, on the same real rows.
+"""CPU pre-training steps of Keel against transformers.BertForPreTraining under its Trainer, on the same real sequences.
 
 Runs alternate, each in a process of its own; tokens/s is from the median step, memory is the process's peak.
 
@@ -69,22 +69,22 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
     torch.set_num_threads(options.threads)
     system, tokenizer, documents = prepare(options)
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
-    rows: list[dict[str, Any]] = []
+    examples: list[dict[str, Any]] = []
     for step in range(options.steps):
         batch = objective.batch(
             documents, CounterRng(seed=0, step=step, first_example=step * options.batch), range(options.batch)
         )
         labels = torch.full_like(batch.inputs.ids, -100)
         labels.scatter_(1, batch.masked_positions, torch.where(batch.weights > 0, batch.targets, -100))
-        shown = torch.arange(system.sequence_length) < batch.inputs.lengths[:, None]
-        for row in range(options.batch):
-            rows.append(
+        attention_mask = torch.arange(system.sequence_length) < batch.inputs.lengths[:, None]
+        for index in range(options.batch):
+            examples.append(
                 {
-                    "input_ids": batch.inputs.ids[row],
-                    "token_type_ids": batch.inputs.segments[row],
-                    "attention_mask": shown[row].long(),
-                    "labels": labels[row],
-                    "next_sentence_label": batch.not_next[row],
+                    "input_ids": batch.inputs.ids[index],
+                    "token_type_ids": batch.inputs.segments[index],
+                    "attention_mask": attention_mask[index].long(),
+                    "labels": labels[index],
+                    "next_sentence_label": batch.not_next[index],
                 }
             )
     del objective
@@ -119,7 +119,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
         report_to=[],
         disable_tqdm=True,
     )
-    Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[Clock()]).train()
+    Trainer(model=model, args=arguments, train_dataset=examples, callbacks=[Clock()]).train()
     return seconds
 
 

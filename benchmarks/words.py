@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
@@ -47,7 +48,8 @@ def gensim(path: Path, threads: int) -> dict[str, float]:
     model = Word2Vec(vector_size=1, min_count=LEAST, workers=threads)
     model.build_vocab(LineSentence(str(path)))
     counted = time.perf_counter()
-    known, ids = model.wv.key_to_index, 0
+    known: Any = model.wv.key_to_index
+    ids = 0
     for sentence in LineSentence(str(path)):
         ids += len([known[word] for word in sentence if word in known])
     return {"count": counted - start, "encode": time.perf_counter() - counted, "words": len(known), "ids": ids}

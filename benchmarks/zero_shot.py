@@ -4,7 +4,7 @@ GPT-2's paper draws of CoQA against size, here of SQuAD, with LAMBADA, choices b
     python benchmarks/zero_shot.py DATA --text TEXT... --out DIR --minutes 5 --device cuda
     python benchmarks/zero_shot.py DATA --text slice.txt --out DIR --steps 300 --shapes 1x64,2x64 --count 20
 
-DATA holds tasks/ (squad, lambada, swag_slice, csqa, tatoeba). A shape is layers x width. All read rows of --length
+DATA holds tasks/ (squad, lambada, swag_slice, csqa, tatoeba). A shape is layers x width. All read sequences of --length
 tokens, one BPE of --vocabulary tokens. Answers are greedy after "passage, Q: ..., A:" up to the end of the line; the
 F1 is SQuAD's, a passage that is too long loses its beginning. An n-gram model of the same text is evaluated alike.
 chrF needs sacrebleu. Articles of SQuAD stand in en_wikipedia: leave that file out, or say that it was read.
