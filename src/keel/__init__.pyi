@@ -1,31 +1,21 @@
-"""The public names, read by editors and type checkers; at run time `__init__.py` imports a name on first use."""
+"""The public names, read by editors and type checkers; at run time `__init__.py` imports a name on first use.
 
-from keel.api.conversion import convert as convert
-from keel.api.evaluation import evaluate as evaluate
-from keel.api.finetuning import finetune as finetune
-from keel.api.inference import embed as embed
-from keel.api.inference import fill as fill
-from keel.api.inference import layers as layers
-from keel.api.inference import predict as predict
-from keel.api.pretraining import pretrain as pretrain
-from keel.api.prompting import Prompted as Prompted
-from keel.api.prompting import ask as ask
-from keel.api.prompting import summarize as summarize
-from keel.api.settings import TextSettings as TextSettings
-from keel.api.settings import VocabularySettings as VocabularySettings
-from keel.api.sklearn_classifier import Classifier as Classifier
-from keel.api.text_generation import generate as generate
-from keel.api.text_generation import perplexity as perplexity
-from keel.api.translation import translate as translate
-from keel.api.vectors import analogy as analogy
-from keel.api.vectors import nearest as nearest
-from keel.api.vectors import odd as odd
-from keel.api.vectors import senses as senses
-from keel.api.vectors import similarity as similarity
-from keel.api.vectors import word_map as word_map
-from keel.checks import Finding as Finding
-from keel.checks import Report as Report
-from keel.checks import check as check
+The verbs and their settings are the `__all__` of the modules of keel.api; the systems are those of keel.systems.
+"""
+# ruff: noqa: F403
+
+from keel.api.conversion import *
+from keel.api.evaluation import *
+from keel.api.finetuning import *
+from keel.api.inference import *
+from keel.api.pretraining import *
+from keel.api.prompting import *
+from keel.api.settings import *
+from keel.api.sklearn_classifier import *
+from keel.api.text_generation import *
+from keel.api.translation import *
+from keel.api.vectors import *
+from keel.checks import *
 from keel.data.corpus import Corpus as Corpus
 from keel.data.examples import Columns as Columns
 from keel.data.predictions import ChoicePrediction as ChoicePrediction
@@ -51,7 +41,7 @@ from keel.metrics.scores import Scores as Scores
 from keel.model import Candidate as Candidate
 from keel.model import Model as Model
 from keel.model_card import Card as Card
-from keel.systems import *  # noqa: F403 - the systems, as keel.systems re-exports them
+from keel.systems import *
 from keel.tasks.head_settings import HeadSettings as HeadSettings
 from keel.text_vectors import TokenVectors as TokenVectors
 from keel.training.plan import Train as Train

@@ -10,6 +10,8 @@ from keel.formats.huggingface import pipeline_tag
 from keel.formats.registry import check_output, output_format, read_model
 from keel.model_card import Card
 
+__all__ = ["convert"]
+
 
 def convert(
     source: str | Path,

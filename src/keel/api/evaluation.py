@@ -19,6 +19,8 @@ from keel.generation.beam_search import BeamSearch
 from keel.metrics.scores import Scores
 from keel.systems.capabilities import LanguageModelSystem
 
+__all__ = ["evaluate"]
+
 
 def evaluate(
     model: ModelSource,

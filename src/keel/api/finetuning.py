@@ -21,6 +21,8 @@ from keel.tasks.head_settings import HeadSettings
 from keel.training.distributed import World
 from keel.training.plan import Train
 
+__all__ = ["finetune"]
+
 
 def finetune(
     base: Model | System | str | Path,

@@ -21,6 +21,8 @@ from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
 from keel.text_vectors import Pool, TokenVectors
 
+__all__ = ["embed", "fill", "layers", "predict"]
+
 
 def predict(
     model: ModelSource,

@@ -33,6 +33,8 @@ from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective
 from keel.training.plan import Train
 
+__all__ = ["pretrain"]
+
 TRAINED = ("auto", "wordpiece", "bpe", "words", "characters")
 """Tokenizers that are trained on the corpus; any other name is a folder."""
 

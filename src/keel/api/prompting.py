@@ -16,6 +16,8 @@ from keel.explain.zero_shot import next_token_model
 from keel.generation.sampling import GREEDY, Sampling
 from keel.model import Model
 
+__all__ = ["Prompted", "ask", "summarize"]
+
 Pairs = str | Path | Iterable[tuple[str, str]]
 """Examples of few-shot prompting: a tsv file or a list of pairs."""
 CUT = Doc("Leave out the beginning of a prompt that exceeds the context window.")

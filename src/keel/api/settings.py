@@ -13,6 +13,8 @@ from keel.formats.upgrades import new_names
 from keel.systems.system import System
 from keel.training.plan import Train
 
+__all__ = ["TextSettings", "VocabularySettings"]
+
 Source = Any
 """A dataset or corpus: a file or pattern (str, Path, "-"), a list of texts or (text, label) pairs, or a DataFrame."""
 LEAST_VOCABULARY = 10

@@ -11,6 +11,8 @@ from keel.api.finetuning import finetune
 from keel.errors import KeelError
 from keel.model import Model
 
+__all__ = ["Classifier"]
+
 
 class Classifier:
     """A classifier of texts or, with task="pair", of (text, text) tuples.

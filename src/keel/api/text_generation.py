@@ -24,6 +24,8 @@ from keel.generation.next_token import new_token_budget
 from keel.generation.sampling import Sampling, sample
 from keel.generation.strategy import decoding_strategy
 
+__all__ = ["generate", "perplexity"]
+
 MAX_TOKENS = Doc("Maximum number of tokens to generate.")
 MOST_BYTES = 4
 """Bytes of a character, each of which may be a token."""

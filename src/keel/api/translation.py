@@ -26,6 +26,8 @@ from keel.report.html_page import picture_file, write_figures
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
+__all__ = ["translate"]
+
 PROMPT_SETTINGS = ("tokens", "cut")
 """Settings of few-shot prompting; all others are of beam search."""
 

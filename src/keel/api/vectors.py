@@ -22,6 +22,8 @@ from keel.model import Model
 from keel.report.html_page import picture_file, write_figures
 from keel.report.scatter_map import draw_map
 
+__all__ = ["analogy", "nearest", "odd", "senses", "similarity", "word_map"]
+
 SEPARATORS = re.compile("[\\s,，、;；]+")
 COLON = re.compile("[:：]")
 

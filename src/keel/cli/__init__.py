@@ -1,5 +1,6 @@
 """The command line. Heavy modules are imported only for the verb that runs: `keel --help` is instant."""
 
+import ast
 import errno
 import json
 import os
@@ -8,8 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from keel.errors import Interrupted, KeelError, UsageError, naming_flags
 
@@ -17,47 +21,7 @@ if TYPE_CHECKING:
     from keel.cli.command import Command
 
 
-SUMMARIES = {
-    "train": {
-        "check": "check data before training: encoding, labels, overlap, duplicates, lengths",
-        "pretrain": "pre-train a system on raw text, or continue to pre-train a model",
-        "finetune": "fine-tune a model on labelled examples",
-    },
-    "use": {
-        "evaluate": "scores with confidence intervals, confusion matrix, errors; perplexity of a language model",
-        "predict": "predictions for each text, as JSON lines",
-        "fill": "the most probable words for each [MASK] of a text",
-        "translate": "translate each line with a seq2seq model",
-        "generate": "continue a prompt with a language model",
-        "ask": "answer a question about a text with a language model, zero-shot",
-        "summarize": "summarize a text with a language model, zero-shot",
-        "embed": "embeddings of texts, or of tokens in context",
-        "nearest": "nearest neighbours of a word or a text",
-        "analogy": "word analogies by vector arithmetic",
-        "map": "2D map of word vectors: SVG or HTML",
-        "odd": "the odd one out of several words",
-        "senses": "word senses: clusters of a word's contextual vectors",
-        "similarity": "cosine similarity of two words or texts",
-    },
-    "inspect": {"layers": "layer weights of a fine-tuned model's scalar mix"},
-    "manage": {
-        "info": "describe a model, a run, tokens, a word vector file or this machine",
-        "convert": "convert another format to a Keel folder, without loss",
-    },
-    "learn": {
-        "demo": "the tour: from raw text to a fine-tuned BERT in five minutes",
-        "claim": "run the experiment behind a claim; without N, list all claims",
-    },
-}
-"""What each command does, by groups; the commands themselves are declared in the modules below."""
-MODULES = {
-    "training_commands": "pretrain finetune",
-    "evaluation_commands": "evaluate predict fill embed",
-    "generation_commands": "translate generate ask summarize",
-    "vector_commands": "nearest analogy map odd senses similarity",
-    "tool_commands": "check layers info convert demo claim",
-}
-VERBS = {verb: module for module, verbs in MODULES.items() for verb in verbs.split()}
+GROUPS = ("train", "use", "inspect", "manage", "learn")
 NO_MEMORY = ("OutOfMemoryError", "can't allocate memory")
 EXAMPLE = """\
   keel pretrain bert wiki.txt --size mini --minutes 20 --out models/wiki
@@ -118,16 +82,16 @@ def _run(words: list[str]) -> int:
         sys.stdout.write(f"keel {__version__}\n")
         return 0
     name = words[0]
-    if name not in VERBS:
+    if name not in declared_commands():
         from difflib import get_close_matches
 
-        near = get_close_matches(name, VERBS, n=1)
+        near = get_close_matches(name, declared_commands(), n=1)
         remedy = f"did you mean {near[0]!r}?" if near else "keel --help lists all commands"
         raise UsageError(f"there is no command {name!r}: {remedy}")
     from keel.cli.console import Console
 
     command = load_command(name)
-    flags = command.flags(name, summary_of(name), words[1:])
+    flags = command.flags(name, words[1:])
     options = flags.read(flags.line)
     options.quiet |= not _is_main_process()
     with Console(quiet=options.quiet) as console:
@@ -140,17 +104,35 @@ def _run(words: list[str]) -> int:
     return answer.code
 
 
+class Declared(NamedTuple):
+    """Where a command is declared, its group in the overview, and what it does."""
+
+    module: str
+    group: str
+    summary: str
+
+
+@cache
+def declared_commands() -> dict[str, Declared]:
+    """All commands by verb, read from the sources of their modules: importing them would load torch."""
+    found: dict[str, Declared] = {}
+    for path in sorted(Path(__file__).parent.glob("*_commands.py")):
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            match statement:
+                case ast.FunctionDef(
+                    name=name,
+                    decorator_list=[ast.Call(func=ast.Name(id="command"), args=[ast.Constant(value=str(group)), *_])],
+                ):
+                    found[name.rstrip("_")] = Declared(path.stem, group, ast.get_docstring(statement) or "")
+    return {verb: each for group in GROUPS for verb, each in found.items() if each.group == group}
+
+
 def load_command(verb: str) -> "Command":
     """The command of a verb."""
-    import_module(f"keel.cli.{VERBS[verb]}")
+    import_module(f"keel.cli.{declared_commands()[verb].module}")
     from keel.cli.command import COMMANDS
 
     return COMMANDS[verb]
-
-
-def summary_of(verb: str) -> str:
-    """What a command does, in a few words."""
-    return next(group[verb] for group in SUMMARIES.values() if verb in group)
 
 
 def _is_main_process() -> bool:
@@ -178,7 +160,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 def _overview() -> str:
     lines = ["usage: keel COMMAND ...     (keel COMMAND --help shows its flags)"]
-    for group, verbs in SUMMARIES.items():
-        lines += ["", group, *(f"  {verb:11}{summary}" for verb, summary in verbs.items())]
+    for group, commands in groupby(declared_commands().items(), lambda item: item[1].group):
+        lines += ["", group, *(f"  {verb:11}{each.summary}" for verb, each in commands)]
     lines += ["", "Results go to stdout, messages to stderr. --json prints JSON, - reads stdin.", "", EXAMPLE]
     return "\n".join(lines) + "\n"

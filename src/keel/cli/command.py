@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from keel.cli import GROUPS
 from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.data.text_files import open_text
@@ -42,9 +43,9 @@ class Command(NamedTuple):
     declarations: Sequence[Declaration]
     run: Run
 
-    def flags(self, verb: str, summary: str = "", line: Sequence[str] = ()) -> Flags:
+    def flags(self, verb: str, line: Sequence[str] = ()) -> Flags:
         """The flags of the command, for this line."""
-        flags = Flags(verb, self.usage, summary, line)
+        flags = Flags(verb, self.usage, self.run.__doc__ or "", line)
         for declare in self.declarations:
             declare(flags)
         return flags
@@ -54,10 +55,11 @@ COMMANDS: dict[str, Command] = {}
 """The declared commands by verb."""
 
 
-def command(usage: str, *declarations: Declaration) -> Callable[[Run], Run]:
-    """Declare the function below as the command of its name."""
+def command(group: str, usage: str, *declarations: Declaration) -> Callable[[Run], Run]:
+    """Declare the function below as the command of its name; its docstring stands in the overview, under `group`."""
 
     def declare(run: Run) -> Run:
+        assert group in GROUPS
         COMMANDS[run.__name__.rstrip("_")] = Command(usage, declarations, run)
         return run
 

@@ -49,6 +49,7 @@ def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
 
 
 @command(
+    "use",
     "MODEL FILE",
     *_dataset(
         "The folder of a fine-tuned model.",
@@ -57,6 +58,7 @@ def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
     methodcaller("add_argument", "--conll", action="store_true", help=CONLL),
 )
 def predict(options: Namespace, console: Console) -> Answer:
+    """Predictions for each text, as JSON lines."""
     first = options.file[0]
     if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often a text
         raise KeelError(f"there is no file {first[:60]}: give a file with a text per line, or - for stdin")
@@ -85,6 +87,7 @@ def _as_bio(tags: list[str]) -> list[str]:
 
 
 @command(
+    "use",
     "MODEL FILE [FILE]",
     *_dataset(
         "A fine-tuned model, word vectors, or a language model.",
@@ -94,6 +97,7 @@ def _as_bio(tags: list[str]) -> list[str]:
     arguments_of(text_generation.perplexity),
 )
 def evaluate(options: Namespace, console: Console) -> Answer:
+    """Scores with confidence intervals, confusion matrix, errors; perplexity of a language model."""
     model, source = load(options, console), labelled_source(options.file)
     scores = evaluation.evaluate(model, source, on_event=console, **options.settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
@@ -120,6 +124,7 @@ def _score_lines(scores: Scores) -> Iterator[str]:
 
 
 @command(
+    "use",
     "TEXT --model FOLDER",
     argument("text", "TEXT", "A text with [MASK] or ___ where a word is missing; - for stdin."),
     model_flag("The folder of a pre-trained masked language model."),
@@ -127,6 +132,7 @@ def _score_lines(scores: Scores) -> Iterator[str]:
     device_flags,
 )
 def fill(options: Namespace, console: Console) -> Answer:
+    """The most probable words for each [MASK] of a text."""
     text = sys.stdin.read().strip() if options.text == "-" else options.text
     masks = inference.fill(text, model=load(options, console), on_event=console, **options.settings)
     lines: list[str] = []
@@ -137,6 +143,7 @@ def fill(options: Namespace, console: Console) -> Answer:
 
 
 @command(
+    "use",
     "TEXT|FILE|- --model FOLDER",
     argument("text", "TEXT|FILE|-", "A text; or a file or stdin with a text per line."),
     model_flag(),
@@ -146,6 +153,7 @@ def fill(options: Namespace, console: Console) -> Answer:
     device_flags,
 )
 def embed(options: Namespace, console: Console) -> Answer:
+    """Embeddings of texts, or of tokens in context."""
     settings = dict(options.settings)
     columns = Columns(**{name: settings.pop(name) for name in ("text_column", "encoding") if name in settings})
     per_token = settings.get("pool") == "none"

@@ -81,6 +81,7 @@ def _stopped(stream: _Stream, options: Namespace, verb: Callable[..., Any]) -> I
 
 
 @command(
+    "use",
     "PROMPT|FILE|- --model FOLDER",
     argument("text", "PROMPT|FILE|-", "The prompt; or a file or stdin that contains it.", nargs="?", default=""),
     encoding_flag,
@@ -91,6 +92,7 @@ def _stopped(stream: _Stream, options: Namespace, verb: Callable[..., Any]) -> I
     device_flags,
 )
 def generate(options: Namespace, console: Console) -> Answer:
+    """Continue a prompt with a language model."""
     settings = dict(options.settings)
     strategy = decoding_strategy(**{name: settings.pop(name) for name in DECODING if name in settings})
     searched = isinstance(strategy, BeamSearch)
@@ -127,6 +129,7 @@ def generate(options: Namespace, console: Console) -> Answer:
 
 
 @command(
+    "use",
     "PASSAGE|FILE QUESTION --model FOLDER",
     argument("text", "PASSAGE|FILE|-", "The passage to read.", nargs="?", default=""),
     argument("question", "QUESTION", "A question about it.", nargs="?", default=""),
@@ -136,10 +139,12 @@ def generate(options: Namespace, console: Console) -> Answer:
     device_flags,
 )
 def ask(options: Namespace, console: Console) -> Answer:
+    """Answer a question about a text with a language model, zero-shot."""
     return _prompted(options, console, prompting.ask, options.question)
 
 
 @command(
+    "use",
     "TEXT|FILE --model FOLDER",
     argument("text", "TEXT|FILE|-", "The text to summarize.", nargs="?", default=""),
     CAUSAL_LM,
@@ -148,6 +153,7 @@ def ask(options: Namespace, console: Console) -> Answer:
     device_flags,
 )
 def summarize(options: Namespace, console: Console) -> Answer:
+    """Summarize a text with a language model, zero-shot."""
     return _prompted(options, console, prompting.summarize)
 
 
@@ -168,6 +174,7 @@ def _prompted(options: Namespace, console: Console, verb: Callable[..., promptin
 
 
 @command(
+    "use",
     "TEXT|FILE|- --model FOLDER",
     argument("text", "TEXT|FILE|-", "A text; or a file or stdin with a text per line."),
     encoding_flag,
@@ -178,7 +185,7 @@ def _prompted(options: Namespace, console: Console, verb: Callable[..., promptin
     device_flags,
 )
 def translate(options: Namespace, console: Console) -> Answer:
-    """Print a line per text as soon as it is translated; several best ones with their scores."""
+    """Translate each line with a seq2seq model."""
     settings = dict(options.settings)
     by_pattern, trace = settings.pop("by_pattern", None), settings.pop("trace", None)
     if not options.text.strip():

@@ -17,6 +17,7 @@ FOLDER = "A folder of a model, a run or tokens, or a word vector file; without i
 
 
 @command(
+    "train",
     "FILE...",
     argument("files", "FILE", FILES, nargs="+"),
     argument("--task", "|".join(TASKS), "Task of labelled files; default: detected.", default=""),
@@ -26,37 +27,48 @@ FOLDER = "A folder of a model, a run or tokens, or a word vector file; without i
     device_flags,
 )
 def check(options: Namespace, console: Console) -> Answer:
+    """Check data before training: encoding, labels, overlap, duplicates, lengths."""
     model = load(options, console) if options.model else None
     settings = {"task": options.task, "minutes": options.minutes, "device": options.device, **options.settings}
     report = check_files(options.files, model=model, on_event=console, **settings)
     return Answer(lines=report.lines(), data=report.to_dict(), code=1 if report.errors else 0)
 
 
-@command("MODEL", argument("model", "MODEL", "The folder of a model that was fine-tuned with --mix."), device_flags)
+@command(
+    "inspect",
+    "MODEL",
+    argument("model", "MODEL", "The folder of a model that was fine-tuned with --mix."),
+    device_flags,
+)
 def layers(options: Namespace, console: Console) -> Answer:
+    """Layer weights of a fine-tuned model's scalar mix."""
     found = inference.layers(load(options, console), on_event=console)
     return Answer(lines=found.lines(), data=found.to_dict())
 
 
 @command(
+    "manage",
     "IN OUT",
     argument("source", "IN", SOURCE),
     argument("out", "OUT", "The folder to write; .txt, .vec or .bin for word vectors alone."),
     arguments_of(conversion.convert),
 )
 def convert(options: Namespace, console: Console) -> Answer:
+    """Convert another format to a Keel folder, without loss."""
     conversion.convert(options.source, options.out, on_event=console, **options.settings)
     return Answer(lines=[f"{options.out} is ready: all numbers are equal when read back"], data={"model": options.out})
 
 
-@command("[FOLDER]", argument("folder", "FOLDER", FOLDER, nargs="?"))
+@command("manage", "[FOLDER]", argument("folder", "FOLDER", FOLDER, nargs="?"))
 def info(options: Namespace, console: Console) -> Answer:
+    """Describe a model, a run, tokens, a word vector file or this machine."""
     facts = describe(options.folder)
     return Answer(lines=[f"{name + ':':16}{value}" for name, value in facts.items()], data=facts)
 
 
-@command("[--out DIR]", argument("--out", "DIR", "The folder for all files. [keel-demo]", default="keel-demo"))
+@command("learn", "[--out DIR]", argument("--out", "DIR", "The folder for all files. [keel-demo]", default="keel-demo"))
 def demo(options: Namespace, console: Console) -> Answer:
+    """The tour: from raw text to a fine-tuned BERT in five minutes."""
     from keel import demo
 
     page = demo.run(out=options.out, on_event=console)
@@ -64,12 +76,14 @@ def demo(options: Namespace, console: Console) -> Answer:
 
 
 @command(
+    "learn",
     "[N]",
     argument("number", "N", "Number of the claim; without it, list all.", nargs="?", type=int),
     argument("--model", "FOLDER", "Test the claim on this model, as its page describes."),
     argument("--data", "FOLDER", "Data for --model."),
 )
 def claim(options: Namespace, console: Console) -> Answer:
+    """Run the experiment behind a claim; without N, list all claims."""
     from keel import claims
 
     if options.number is None:

@@ -108,8 +108,9 @@ def _pretrain_flags(flags: Flags, *systems: System) -> None:
     flags.section("system", *systems)
 
 
-@command("SYSTEM|FOLDER CORPUS... --out DIR", _pretrain_flags)
+@command("train", "SYSTEM|FOLDER CORPUS... --out DIR", _pretrain_flags)
 def pretrain(options: Namespace, console: Console) -> Answer:
+    """Pre-train a system on raw text, or continue to pre-train a model."""
     usage = "a system and a corpus: keel pretrain bert corpus.txt --out models/mine"
     system, corpus, options = _with_recipe(options, usage)
     out = options.out
@@ -192,8 +193,9 @@ def _join_parallel_files(line: Sequence[str]) -> list[str]:
     return words
 
 
-@command("MODEL FILE [FILE] --task TASK --out DIR", finetune_flags)
+@command("train", "MODEL FILE [FILE] --task TASK --out DIR", finetune_flags)
 def finetune(options: Namespace, console: Console) -> Answer:
+    """Fine-tune a model on labelled examples."""
     if options.task in RENAMED_TASKS and options.task not in TASKS:
         raise UsageError(f"--task {options.task} was renamed: use --task {RENAMED_TASKS[options.task]}")
     usage = "a model and labelled examples: keel finetune models/mine train.tsv --out new"

@@ -13,6 +13,7 @@ TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
 
 
 @command(
+    "use",
     "WORD|TEXT --model M [--in FILE]",
     argument("query", "WORD|TEXT", "A word; with --in, a text."),
     model_flag(),
@@ -21,32 +22,38 @@ TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
     TEXT_COLUMNS,
 )
 def nearest(options: Namespace, console: Console) -> Answer:
+    """Nearest neighbours of a word or a text."""
     model, among = model_of(options), options.among
     return _neighbors(vectors.nearest(options.query, model=model, among=among, on_event=console, **options.settings))
 
 
 @command(
+    "use",
     '"A - B + C" --model M',
     argument("expression", '"A - B + C"', "Words with plus and minus signs between them."),
     model_flag(),
     arguments_of(vectors.analogy),
 )
 def analogy(options: Namespace, console: Console) -> Answer:
+    """Word analogies by vector arithmetic."""
     model = model_of(options)
     return _neighbors(vectors.analogy(options.expression, model=model, on_event=console, **options.settings))
 
 
 @command(
+    "use",
     "WORD WORD WORD... --model M",
     argument("words", "WORD", "Three or more words, one of which does not belong.", nargs="+"),
     model_flag(),
 )
 def odd(options: Namespace, console: Console) -> Answer:
+    """The odd one out of several words."""
     return _neighbors(vectors.odd(" ".join(options.words), model=model_of(options), on_event=console))
 
 
-@command("A B --model M", argument("texts", "A B", "Two words or texts.", nargs="*"), model_flag())
+@command("use", "A B --model M", argument("texts", "A B", "Two words or texts.", nargs="*"), model_flag())
 def similarity(options: Namespace, console: Console) -> Answer:
+    """Cosine similarity of two words or texts."""
     if len(options.texts) != 2:
         raise UsageError("give two words or texts: keel similarity cat dog --model M")
     cosine = vectors.similarity(*options.texts, model=model_of(options), on_event=console)
@@ -54,6 +61,7 @@ def similarity(options: Namespace, console: Console) -> Answer:
 
 
 @command(
+    "use",
     "WORD --in FILE --model M",
     argument("word", "WORD", "The word whose uses are compared."),
     argument("--in", "FILE", "Sentences, one per line; - for stdin.", dest="among", required=True),
@@ -63,6 +71,7 @@ def similarity(options: Namespace, console: Console) -> Answer:
     TEXT_COLUMNS,
 )
 def senses(options: Namespace, console: Console) -> Answer:
+    """Word senses: clusters of a word's contextual vectors."""
     word, sentences, settings = options.word, options.among, options.settings
     found = [vectors.senses(word, sentences, model=model_of(options), on_event=console, **settings)]
     failed: list[str] = []
@@ -79,12 +88,14 @@ def senses(options: Namespace, console: Console) -> Answer:
 
 
 @command(
+    "use",
     'MODEL [--words "A B C"] [--out FILE]',
     argument("model", "MODEL", "A model folder, or a word vector file."),
     arguments_of(vectors.word_map, words='"A B C"', pairs='"A:B C:D"'),
     argument("--out", "FILE", "The .svg or .html file. [map.html]", default="map.html"),
 )
 def map_(options: Namespace, console: Console) -> Answer:
+    """2D map of word vectors: SVG or HTML."""
     path = vectors.word_map(options.model, out=options.out, on_event=console, **options.settings)
     return Answer(lines=[str(path)], data={"map": str(path)})
 
