@@ -13,7 +13,7 @@ demo: .venv/installed-runtime
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
-	@$(BIN)/pyright --threads $(WORKERS)
+	@$(BIN)/pyright src
 	@$(BIN)/lint-imports
 
 # Within three minutes: no real data, no whole runs.
@@ -23,6 +23,7 @@ test-fast: .venv/installed-dev
 
 # Within ten minutes on two cores.
 test: check
+	@$(BIN)/pyright tests benchmarks
 	@$(PYTEST) -m "not slow and not multi"
 
 # Adds several processes, faults and long runs, one at a time.

@@ -146,7 +146,7 @@ def test_labels_that_look_like_floats_are_classes_by_default() -> None:
     pairs = [("a", "1.0"), ("b", "2.0"), ("c", "1.0")]
     (messages,) = notes(pairs, pair=False)
     assert "2 classes (1.0, 2.0)" in messages
-    assert "; labels regression reads them as numbers" in messages
+    assert "labels='regression'" in messages
     assert read_examples(pairs, pair=False).names == ("1.0", "2.0")
     assert plain(read_examples(pairs, pair=False, columns=Columns(labels="regression")))[1] == ("b", 2.0)
     assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == Regression()

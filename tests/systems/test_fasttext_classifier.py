@@ -154,7 +154,7 @@ def test_multi_label_works_and_regression_is_refused() -> None:
     several = [(text, [label, *(["short"] if len(text) < 18 else ["long"])]) for text, label in TEXTS]
     model = finetune("fasttext", several * 5, **QUICK)
     assert {found.label for found in model.predict("warm at last")} == {"good", "short"}
-    with pytest.raises(UsageError, match="regression: use labels single"):
+    with pytest.raises(UsageError, match="regression: use labels='single'"):
         finetune("fasttext", [("one one", 1.25), ("two two", 2.5)] * 20, labels="regression", **QUICK)
 
 
