@@ -125,7 +125,8 @@ class Validated:
 
     __slots__ = ("given",)  # a slot, as vars() of settings are their fields alone
     given: frozenset[str]
-    """The fields that were passed, as opposed to those left at their defaults."""
+    """The fields that were passed, as opposed to those left at their defaults; where all are passed, as
+    `dataclasses.replace` does, those that differ from their defaults."""
 
     def __new__(cls, **fields: Any) -> Self:
         hints = _hints(cls)
@@ -133,7 +134,10 @@ class Validated:
             if name in hints:
                 _typed(hints[name], value, f"{cls.__name__}: {name}")
         settings = super().__new__(cls)
-        object.__setattr__(settings, "given", frozenset(fields))
+        defaults = {each.name: each.default for each in dataclasses.fields(cast(Any, cls))}
+        replaced = fields.keys() >= hints.keys()
+        given = (name for name, value in fields.items() if not replaced or value != defaults.get(name))
+        object.__setattr__(settings, "given", frozenset(given))
         return settings
 
     def non_default(self) -> dict[str, Any]:

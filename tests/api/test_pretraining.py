@@ -617,3 +617,19 @@ def test_rare_byte_pairs_are_left_out_unless_a_vocabulary_size_is_given(tmp_path
     assert counted.tokenizer.fingerprint() == requested.tokenizer.fingerprint()
     full, _ = train_bpe(out=tmp_path / "exact", vocabulary=270)
     assert len(full.tokenizer) == 270
+
+
+def test_what_a_settings_object_leaves_out_is_the_default(
+    base: Path, english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    common: dict[str, Any] = {"vocabulary": 300, "threads": 1, "device": "cpu"}
+    out = tmp_path / "onehot"
+    pretrain("onehot", english_corpus, out=out, train=keel.Train(seed=3), **common)  # one epoch, by default
+    timed = dataclasses.replace(keel.Train(epochs=0.1), lr=1e-3)
+    model = pretrain("gpt", english_corpus, out=tmp_path / "gpt", train=timed, **common, **SMALL)
+    settings = model.card.recipe["train"]
+    assert (settings["epochs"], settings["lr"], settings["warmup"], settings["beta2"]) == (0.1, 1e-3, 0.02, 0.95)
+    tuned = finetune(base, reviews, train=dataclasses.replace(keel.Train(lr=5e-4), batch=8), device="cpu", dev=None)
+    assert tuned.card.recipe["train"]["epochs"] == 3
+    with pytest.raises(UsageError, match="length of the run"):
+        finetune(base, reviews, train=keel.Train(epochs=0))

@@ -378,7 +378,6 @@ def test_held_out_loss_is_the_mean_over_all_rows(data: Tensor, rows: int) -> Non
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"steps": 5, "epochs": 1.0},
         {"steps": -1},
         {"steps": 5, "minutes": -1.0},
@@ -391,6 +390,11 @@ def test_held_out_loss_is_the_mean_over_all_rows(data: Tensor, rows: int) -> Non
 def test_settings_without_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Train(**settings)
+
+
+def test_a_run_needs_a_length(data: Tensor) -> None:
+    with pytest.raises(UsageError, match="length of the run"):
+        fit(Plane(), data, Train(lr=0.1))
 
 
 def test_the_threads_of_a_run_are_its_own(data: Tensor) -> None:

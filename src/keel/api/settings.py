@@ -102,7 +102,11 @@ def route_settings(settings: Mapping[str, Any], *targets: Any, only: Collection[
     for target, values in zip(targets, given, strict=True):
         if isinstance(target, Train) and set(Train.LENGTHS) & values.keys():
             values |= {name: values.get(name, 0) for name in Train.LENGTHS}  # steps replace default epochs, and so on
-    return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
+    merged = [replace(target, **values) for target, values in zip(targets, given, strict=True)]
+    for target in merged:
+        if isinstance(target, Train):
+            target.check_length()
+    return merged
 
 
 def _refusal(name: str, known: set[str], fixed: set[str], system: Any) -> UsageError:

@@ -57,6 +57,7 @@ def fit(
     `evaluate` returns metrics by name; the checkpoint with the lowest "loss" is kept. `identity` holds what must be
     equal on resume besides `train`, such as fingerprints of the data; `sources` describes each fingerprint in words.
     """
+    train.check_length()
     with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
         on_event = on_event if world.is_main else ignore
         # FSDP shards a copy: the caller's network gets the full weights back.

@@ -95,7 +95,7 @@ class Train(Validated):
     """Steps between log entries."""
 
     LENGTHS = ("steps", "epochs", "minutes")
-    """Settings of the length of a run; exactly one is set."""
+    """Settings of the length of a run; exactly one is set when it starts."""
     GRADIENT_SETTINGS = (
         *("weight_decay", "beta1", "beta2", "epsilon", "clip", "precision", "compile", "parallel", "accumulate"),
     )
@@ -104,13 +104,8 @@ class Train(Validated):
     """Settings that may change when a run is resumed."""
 
     def __post_init__(self) -> None:
-        lengths = (self.steps, self.epochs, self.minutes)
-        flags = " and ".join(f"--{name} {value:g}" for name, value in zip(self.LENGTHS, lengths, strict=True) if value)
-        if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
-            given = f", not {flags}" if flags else ""
-            raise UsageError(f"set the length of the run by one of --steps, --epochs and --minutes, above 0{given}")
-        if max(lengths) > MAX_LENGTH:
-            raise UsageError(f"{flags} would never end: give {MAX_LENGTH:,} or less")
+        if self.steps or self.epochs or self.minutes:  # else it is the system's default
+            self.check_length()
         if self.unfreeze == "gradual" and self.average:
             raise UsageError("--train.average needs all weights trained in every step, unlike --unfreeze: drop one")
         max_threads = 4 * (os.cpu_count() or 1)
@@ -118,6 +113,16 @@ class Train(Validated):
             raise UsageError(f"threads must be {max_threads} or less on this machine, not {self.threads}")
         if self.accumulate > self.batch:
             raise UsageError(f"accumulate ({self.accumulate}) must not exceed the batch size ({self.batch})")
+
+    def check_length(self) -> None:
+        """Refuse a run without a length, with several, or without an end."""
+        lengths = (self.steps, self.epochs, self.minutes)
+        flags = " and ".join(f"--{name} {value:g}" for name, value in zip(self.LENGTHS, lengths, strict=True) if value)
+        if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
+            given = f", not {flags}" if flags else ""
+            raise UsageError(f"set the length of the run by one of --steps, --epochs and --minutes, above 0{given}")
+        if max(lengths) > MAX_LENGTH:
+            raise UsageError(f"{flags} would never end: give {MAX_LENGTH:,} or less")
 
 
 @dataclass(frozen=True)
