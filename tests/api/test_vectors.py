@@ -145,7 +145,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(
     assert not (tmp_path / "out.vec").exists()
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.npy", "out.txt.gz", "model.safetensors"])
+@pytest.mark.parametrize("name", ["out.csv", "out.pt", "out.txt.gz", "model.safetensors"])
 def test_an_ending_that_is_not_written_is_refused(
     file: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

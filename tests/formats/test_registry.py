@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keel
+from keel.api.model_loading import load_vectors
 from keel.cli import main
 from keel.formats.registry import FORMATS, find_format, output_format
 from keel.formats.stored_model import Format
@@ -50,6 +51,8 @@ def test_every_format(format: Format, samples: dict[str, Path], capsys: pytest.C
     assert found is format
     model = Model.load(path)
     assert isinstance(model.system, format.system(path))
+    if format.read_vectors:
+        assert load_vectors(path).words == model.vector_space().words
     assert main(["info", str(path)]) == 0
     assert format.name in capsys.readouterr().out
 

@@ -23,7 +23,7 @@ def convert(
     """Convert a model to a Keel folder, and compare what is read back with the source.
 
     `source` is a Hugging Face folder (pickled weights too), a fastText or ELMo model or a word vector file. If `out`
-    ends in .txt, .vec or .bin, word vectors are written in word2vec's format; a fastText model as .bin in its own.
+    ends in the suffix of a vector file (.txt, .vec, .bin, ...), word vectors are written; a fastText model as .bin.
     """
     check_output(out)
     stored = read_model(source, on_event, pickled=True)

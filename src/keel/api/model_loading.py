@@ -5,7 +5,6 @@ from pathlib import Path
 from keel.events import OnEvent, ignore
 from keel.explain.nearest_neighbors import VectorSpace
 from keel.formats.registry import find_format
-from keel.formats.vector_files import read_vectors
 from keel.model import Model
 
 ModelSource = Model | str | Path
@@ -19,8 +18,8 @@ def load_model(model: ModelSource, on_event: OnEvent = ignore) -> Model:
 
 def load_vectors(model: ModelSource, on_event: OnEvent = ignore) -> VectorSpace:
     """The word vectors of a model, or of a word vector file, for which no network is built."""
-    if not isinstance(model, Model) and (found := find_format(model)) and found.vectors:
-        vectors = read_vectors(model, on_event=on_event)
+    if not isinstance(model, Model) and (found := find_format(model)) and found.read_vectors:
+        vectors = found.read_vectors(Path(model), on_event)
         return VectorSpace(vectors.words, vectors.matrix)
     known = load_model(model, on_event)
     vectors = known.vector_space()

@@ -18,7 +18,7 @@ from keel.data.token_store import Tokens
 from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
-from keel.formats.vector_files import read_vectors
+from keel.formats.stored_model import Format
 from keel.model import Model
 from keel.model_card import format_figure
 from keel.tasks import Task
@@ -32,7 +32,7 @@ def describe(folder: str | None) -> dict[str, Any]:
         return _machine()
     path = Path(folder)
     if found := find_format(path):
-        return _vectors(path, found.name) if found.vectors else _model(path, found.name)
+        return _vectors(path, found) if found.read_vectors else _model(path, found.name)
     if (path / "index.json").is_file():
         return _tokens(path)
     if (path / "run" / "log.jsonl").is_file():
@@ -109,16 +109,17 @@ def _tokens(path: Path) -> dict[str, Any]:
     }
 
 
-def _vectors(path: Path, format: str) -> dict[str, Any]:
+def _vectors(path: Path, format: Format) -> dict[str, Any]:
+    assert format.read_vectors is not None
     notes: list[str] = []
-    vectors = read_vectors(path, on_event=lambda event: notes.append(str(event["text"])))
+    vectors = format.read_vectors(path, lambda event: notes.append(str(event["text"])))
     lengths = np.linalg.norm(vectors.matrix, axis=1)
     unit = bool(np.abs(lengths - 1).max() < 1e-3)
     spread = f"{lengths.min():.3g} to {lengths.max():.3g}, {lengths.mean():.3g} mean"
     facts = {
         "file": str(path),
         "holds": "word vectors",
-        "format": format,
+        "format": format.name,
         "words": f"{len(vectors.words):,}",
         "width": vectors.matrix.shape[1],
         "norms": "all 1 (normalised)" if unit else spread,

@@ -9,10 +9,12 @@ from keel.cli.command import Answer, argument, arguments_of, command, device_fla
 from keel.cli.console import Console
 from keel.cli.model_info import describe
 from keel.data.examples import Columns
+from keel.formats.registry import FORMATS
 from keel.tasks import TASKS
 
 FILES = "Text for pre-training, or labelled files: training, then test; for seq2seq pairs of parallel files."
 SOURCE = "A Hugging Face folder (pickled weights too), a fastText or ELMo model, or a word vector file."
+SUFFIXES = ", ".join(sorted({suffix for each in FORMATS for suffix in each.suffixes}))
 FOLDER = "A folder of a model, a run or tokens, or a word vector file; without it, this machine."
 
 
@@ -50,7 +52,7 @@ def layers(options: Namespace, console: Console) -> Answer:
     "manage",
     "IN OUT",
     argument("source", "IN", SOURCE),
-    argument("out", "OUT", "The folder to write; .txt, .vec or .bin for word vectors alone."),
+    argument("out", "OUT", f"The folder to write; {SUFFIXES} for word vectors alone."),
     arguments_of(conversion.convert),
 )
 def convert(options: Namespace, console: Console) -> Answer:

@@ -36,8 +36,9 @@ def check_output(path: str | Path) -> None:
     suffix = Path(path).suffix
     if suffix == ".ftz":
         raise UsageError(f"{path}: Keel reads .ftz files but does not write them: name it .bin")
-    if suffix in OTHER_SUFFIXES.split():
-        known = ", ".join(sorted({each for format in FORMATS for each in format.suffixes}))
+    written = {each for format in FORMATS for each in format.suffixes}
+    if suffix in {*OTHER_SUFFIXES.split()} - written:
+        known = ", ".join(sorted(written))
         raise UsageError(f"{path}: Keel writes vectors as {known} and models as folders: choose one of these")
 
 

@@ -13,6 +13,7 @@ from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regressio
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
+from keel.events import OnEvent
 from keel.formats.architectures import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING, architecture_of
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
@@ -125,8 +126,8 @@ class Format:
     """Suffixes of the files that are written in this format; none for a folder."""
     holds: Callable[[System], bool] = lambda system: True
     """Whether it is the format to write models of this system in."""
-    vectors: bool = False
-    """Whether it holds nothing but word vectors."""
+    read_vectors: Callable[[Path, OnEvent], Vectors] | None = None
+    """The reader of a format that holds nothing but word vectors."""
 
 
 def word_vectors(system: System, encoder: Encoder, tokenizer: Tokenizer) -> Vectors:

@@ -36,7 +36,7 @@ WHITESPACE = re.compile(r"[ \t\n\r\v\f]")  # what ends a word in these files; ot
 NOT_FINITE = "contains NaN, infinity or a number too large for float32"
 
 
-def read_vectors(path: str | Path, *, on_event: OnEvent = ignore) -> Vectors:
+def read_vectors(path: str | Path, on_event: OnEvent = ignore) -> Vectors:
     """Read a word vector file of any layout, compressed or not; the first vector of a repeated word counts.
 
     Memory: the result and a few blocks of the file.
@@ -257,7 +257,7 @@ def stored_vectors(vectors: Vectors) -> StoredModel:
 
 def read_as_model(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
     """Read a word vector file as a model."""
-    return stored_vectors(read_vectors(path, on_event=on_event))
+    return stored_vectors(read_vectors(path, on_event))
 
 
 def _write(layout: Layout, path: Path, stored: StoredModel, overwrite: bool = False) -> None:
@@ -278,7 +278,7 @@ def _format(layout: Layout, *suffixes: str) -> Format:
         write=partial(_write, layout),
         system=lambda path: Word2vec,
         suffixes=suffixes,
-        vectors=True,
+        read_vectors=read_vectors,
     )
 
 
