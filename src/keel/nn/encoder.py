@@ -1,5 +1,6 @@
 """Encoder and decoder: the interfaces of all networks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -28,7 +29,7 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ForwardOptions:
     """What a forward pass of an encoder continues and returns."""
 
     state: State | None = None
@@ -36,6 +37,11 @@ class Options:
     all_layers: bool = False
     """Return the vectors of all layers."""
     record: Recorder | None = None
+
+    def layer_recorder(self, layer: int) -> Callable[[str, Tensor], None] | None:
+        """The recorder of one layer, if anything is recorded."""
+        record = self.record
+        return None if record is None else lambda name, value: record(name, layer, value)
 
 
 class Encoder(nn.Module):
@@ -73,7 +79,9 @@ class Encoder(nn.Module):
         """[batch, time, width] input embeddings: words, positions and segments."""
         raise NotImplementedError
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         """The output of the blocks on input embeddings [batch, time, width]."""
         return EncoderOutput(top=vectors, layers=[vectors] if options.all_layers else [])
 
@@ -126,7 +134,7 @@ class Encoder(nn.Module):
     def forward(
         self, batch: TokenBatch, *, state: State | None = None, all_layers: bool = False, record: Recorder | None = None
     ) -> EncoderOutput:
-        options = Options(state=state, all_layers=all_layers, record=record)
+        options = ForwardOptions(state=state, all_layers=all_layers, record=record)
         return self.contextualize(self.embed(batch), batch, options)
 
 

@@ -16,7 +16,6 @@ from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.dropout import HashDropout
 from keel.kernels.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm, add_then_norm, layer_norm
-from keel.nn.encoder import Options
 from keel.nn.multihead_attention import ExtendCache, FastDropout, LayerRecorder, MultiHeadAttention, product_dtype
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -169,19 +168,6 @@ class TransformerStack(nn.ModuleList):
     @property
     def blocks(self) -> list[TransformerBlock]:
         return [block for block in self if isinstance(block, TransformerBlock)]
-
-    def run(
-        self, x: Tensor, options: Options, arguments: Callable[[int], dict[str, Any]]
-    ) -> tuple[Tensor, list[Tensor]]:
-        """[batch, time, width] of the last block and, with `all_layers`, the input and the output of every block;
-        `arguments` gives what else the block of that number takes."""
-        layers, record = [x] if options.all_layers else [], options.record
-        for number, block in enumerate(self):
-            shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-            x = block(x, record=shown, **arguments(number))
-            if options.all_layers:
-                layers.append(x)
-        return x, layers
 
     @property
     def fusible(self) -> bool:

@@ -21,7 +21,7 @@ from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
 from keel.kernels.dropout import NO_DROPOUT, HashDropout
 from keel.kernels.layer_norm import layer_norm
-from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, ForwardOptions
 from keel.nn.multihead_attention import FastDropout, packed_spans, padding_mask, use_kernels
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
 from keel.systems.system import System
@@ -162,7 +162,9 @@ class BertEncoder(Encoder):
             dropout = HashDropout(self.dropout.p, torch.randint(2**31, (), device=vectors.device))
         return layer_norm(vectors, self.norm, dropout, out_dtype=torch.get_autocast_dtype("cuda"))
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         assert batch.sequence_starts is None or self.stack.fusible
         fused = options.record is None and use_kernels(vectors) and self.stack.fusible
         if fused or batch.sequence_starts is not None:

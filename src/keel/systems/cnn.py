@@ -14,7 +14,7 @@ from keel.config import Count, Dropout
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.nn.convolution import ConvolutionFilters, max_over_time
-from keel.nn.encoder import Encoder, EncoderOutput, Options
+from keel.nn.encoder import Encoder, EncoderOutput, ForwardOptions
 from keel.systems.static_vectors import WordSystem
 from keel.training.plan import Train
 
@@ -65,7 +65,9 @@ class CnnEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.words(batch.ids)
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         top = F.relu(self.filters(vectors, batch.lengths))
         return EncoderOutput(top=top, layers=[top] if options.all_layers else [])
 

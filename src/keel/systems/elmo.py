@@ -23,7 +23,7 @@ from keel.kernels.full_softmax import softmax_loss
 from keel.kernels.lstm import projected_lstm
 from keel.nn.convolution import ConvolutionFilters
 from keel.nn.distinct_words import EMPTY, SHORT, DistinctWords
-from keel.nn.encoder import Encoder, EncoderOutput, Options
+from keel.nn.encoder import Encoder, EncoderOutput, ForwardOptions
 from keel.nn.recurrent import reverse_sequences, zero_state
 from keel.nn.sampled_softmax import SampledSoftmax
 from keel.systems.rnn import RecurrentLMSystem, RecurrentPretraining
@@ -186,7 +186,9 @@ class ElmoEncoder(Encoder):
         index = (units.unit_starts[:, None] + column).clamp(max=len(units.unit_ids) - 1)
         return torch.where(column < sizes[:, None], units.unit_ids[index], EMPTY)
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         """[batch, time, 2 width] of each layer, both directions concatenated."""
         words, _ = vectors.chunk(2, -1)
         x = torch.stack([words, reverse_sequences(words, batch.lengths)]).transpose(1, 2)  # [2, time, batch, width]

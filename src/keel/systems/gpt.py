@@ -21,7 +21,7 @@ from keel.errors import UsageError
 from keel.kernels import triton_usable
 from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options, Recorder
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, packed_spans, product_dtype, use_kernels
@@ -182,7 +182,9 @@ class GptEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.dropout(self.words(batch.ids) + learned_positions(self.positions, batch))
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         packed, state, all_layers = batch.sequence_starts is not None, options.state, options.all_layers
         added = int(self.sink is not None and not packed and (state is None or state.count == 0))
         x = vectors

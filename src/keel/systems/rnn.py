@@ -16,7 +16,7 @@ from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, Options, Recorder
+from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.recurrent import Cell, RecurrentLayers, reverse_sequences
 from keel.systems.system import System
 from keel.training.counter_rng import CounterRng
@@ -114,7 +114,9 @@ class RnnEncoder(Encoder):
         """Dropout before the softmax."""
         return self.dropout(top)
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         layers, state = self.forwards(vectors, batch.lengths, options.state)
         layers = [vectors, *layers]
         if self.backwards is not None:

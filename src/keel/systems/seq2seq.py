@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from keel.config import Count, Dropout
 from keel.data.token_batch import TokenBatch
-from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Options, Recorder
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.recurrent import RecurrentLayers
 from keel.systems.rnn import RecurrentSystem
 from keel.systems.system import EncoderDecoderSystem
@@ -85,7 +85,9 @@ class Seq2seqEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.dropout(scaled_embeddings(self.words.weight, batch.ids))
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         layers, _ = self.reader(vectors, batch.lengths)
         top = self.dropout(layers[-1])
         return EncoderOutput(top=top, layers=[*layers[:-1], top] if options.all_layers else [])

@@ -16,7 +16,7 @@ from keel.config import Dropout, Ge, Gt, Le, Lt
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Options, Recorder
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, padding_mask
 from keel.nn.transformer_blocks import Activation, DecoderBlock, TransformerBlock, TransformerStack
@@ -88,15 +88,17 @@ class EncoderStack(TransformerStack):
         return cls(TransformerBlock(**system.block_settings, pre_norm=pre_norm) for _ in range(system.layers))
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, options: Options = Options(), query_count: int = 0
+        self, x: Tensor, mask: Tensor | None, options: ForwardOptions = ForwardOptions(), query_count: int = 0
     ) -> tuple[Tensor, list[Tensor]]:
         """[batch, time, width] to the same, and every layer's output with `all_layers`; with `query_count` the last
         block computes its first positions only."""
-
-        def arguments(layer: int) -> dict[str, Any]:
-            return {"mask": mask, "query_count": query_count if layer == len(self) - 1 else 0}
-
-        return self.run(x, options, arguments)
+        layers = [x] if options.all_layers else []
+        for number, block in enumerate(self):
+            is_last = number == len(self) - 1
+            x = block(x, mask, options.layer_recorder(number), query_count if is_last else 0)
+            if options.all_layers:
+                layers.append(x)
+        return x, layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +118,19 @@ class DecoderStack(TransformerStack):
         settings: dict[str, Any] = {"pre_norm": pre_norm, "cross_attention": cross_attention, **system.block_settings}
         return cls(DecoderBlock(**settings) for _ in range(layers))
 
-    def forward(self, x: Tensor, options: Options, memory: EncoderMemory | None = None) -> tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, x: Tensor, options: ForwardOptions, memory: EncoderMemory | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         """[batch, time, width] to the same, and every layer's output with `all_layers`; x follows the positions of a
         KV cache, the state, which has room for it."""
-
-        def arguments(layer: int) -> dict[str, Any]:
-            source = {} if memory is None else {"memory": memory.vectors[:, layer], "mask": memory.mask}
-            return {**source, "past": None if options.state is None else partial(options.state.extend, layer)}
-
-        return self.run(x, options, arguments)
+        layers = [x] if options.all_layers else []
+        for number, block in enumerate(self):
+            keys, mask = (None, None) if memory is None else (memory.vectors[:, number], memory.mask)
+            past = None if options.state is None else partial(options.state.extend, number)
+            x = block(x, keys, mask, past, options.layer_recorder(number))
+            if options.all_layers:
+                layers.append(x)
+        return x, layers
 
     def project_memory(self, top: Tensor, batch: TokenBatch) -> EncoderMemory:
         blocks = [block for block in self if isinstance(block, DecoderBlock)]
@@ -265,7 +271,9 @@ class TransformerEncoder(Encoder):
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.get_submodule("places")(self.words(batch.ids))
 
-    def contextualize(self, vectors: Tensor, batch: TokenBatch, options: Options = Options()) -> EncoderOutput:
+    def contextualize(
+        self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
+    ) -> EncoderOutput:
         top, layers = self.stack(vectors, padding_mask(batch), options)
         top = self.norm(top)
         if options.all_layers:
@@ -303,7 +311,7 @@ class TransformerDecoder(Decoder):
         begin, time = 0 if state is None else state.count, ids.shape[1]
         x = self.get_submodule("places")(F.embedding(ids, self.word_embeddings()), begin)
         state = state and state.with_room(time, self.max_positions, state.memory.dtype)
-        x, _ = self.stack(x, Options(state=state, record=record), source)
+        x, _ = self.stack(x, ForwardOptions(state=state, record=record), source)
         return self.norm(x), state and state.advanced(time)
 
     def logits(self, vectors: Tensor) -> Tensor:
