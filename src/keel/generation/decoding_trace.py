@@ -99,9 +99,15 @@ class DecodingTrace:
 
         parts = (part.tolist() for part in (*candidates, scores, ends, chosen))
         for position, (text, *listed, closing, ranks) in enumerate(zip(texts, *parts, strict=True)):
-            outcomes = [outcome(rank, closes, ranks) for rank, closes in enumerate(closing)]
-            first = position * len(self._active.get(text, [-1]))
-            self._extend(text, first, [*zip(*listed, outcomes, strict=True)], ranks)
+            parents, numbers = self._active.get(text, [-1]), []
+            for rank, (total, beam, id, score, closes) in enumerate(zip(*listed, closing, strict=True)):
+                if total == -math.inf:  # the vocabulary is smaller than the beam
+                    numbers.append(-1)
+                    continue
+                row = position * len(parents) + beam
+                kept, reason = outcome(rank, closes, ranks)
+                numbers.append(self._add_node(text, row, parents[beam], id, total, score, kept, reason))
+            self._active[text] = [numbers[rank] for rank in ranks]
         self._attention.clear()
 
     def record_sampling(
@@ -111,34 +117,38 @@ class DecodingTrace:
         values, ids = log_probs.topk(min(self.top_k, log_probs.shape[1]), dim=1)
         for position, (text, sampled, over) in enumerate(zip(texts, chosen, ends, strict=True)):
             listed = dict(zip(ids[position].tolist(), values[position].tolist(), strict=True))
-            listed |= {sampled: float(log_probs[position, sampled])}
-            parent = self._active.get(text, [-1])[0]
+            listed[sampled] = float(log_probs[position, sampled])
+            (parent,) = self._active.get(text, [-1])
             before = 0.0 if parent < 0 else self.nodes[text][parent].log_probability
             reason = "most probable" if greedy else "sampled"
-            candidates = [
-                (before + log_prob, 0, id, before + log_prob,
-                 ("ended" if over else "kept", reason) if id == sampled else ("dropped", f"not {reason}"))
-                for id, log_prob in listed.items()
-            ]  # fmt: skip
-            self._extend(text, position, candidates, [[*listed].index(sampled)])
+            for id, log_prob in listed.items():
+                total = before + log_prob
+                if id == sampled:
+                    outcome: Outcome = "ended" if over else "kept"
+                    self._active[text] = [self._add_node(text, position, parent, id, total, total, outcome, reason)]
+                elif total > -math.inf:
+                    self._add_node(text, position, parent, id, total, total, "dropped", f"not {reason}")
         self._attention.clear()
 
-    def _extend(self, text: int, first: int, candidates: list[Any], ranks: list[int]) -> None:
-        """Add the candidates of a text whose sequences start at `first` in the batch; `ranks` are its next ones."""
-        nodes, parents = self.nodes.setdefault(text, []), self._active.get(text, [-1])
-        numbers: list[int] = []
-        for total, row, id, score, (outcome, reason) in candidates:
-            numbers.append(len(nodes) if total > -math.inf else -1)
-            if total == -math.inf:  # the vocabulary is smaller than the beam
-                continue
-            attention: dict[str, list[list[float]]] = {}
-            for name, value in self._attention if outcome != "dropped" else ():
-                attention.setdefault(name, []).append(value[first + row].tolist())
-            parent = parents[row]
-            step, before = (0, 0.0) if parent < 0 else (nodes[parent].step, nodes[parent].log_probability)
-            node = TraceNode(
-                step=step + 1, parent=parent, id=id, probability=math.exp(total - before), log_probability=total,
-                score=score, outcome=outcome, reason=reason, attention=attention,
-            )  # fmt: skip
-            nodes.append(node)
-        self._active[text] = [numbers[rank] for rank in ranks]
+    def _add_node(
+        self, text: int, row: int, parent: int, id: int, total: float, score: float, outcome: Outcome, reason: str
+    ) -> int:
+        """Add the hypothesis of log p `total` that extends the one in this row of the batch; returns its index."""
+        nodes = self.nodes.setdefault(text, [])
+        attention: dict[str, list[list[float]]] = {}
+        for name, value in self._attention if outcome != "dropped" else ():
+            attention.setdefault(name, []).append(value[row].tolist())
+        step, before = (0, 0.0) if parent < 0 else (nodes[parent].step, nodes[parent].log_probability)
+        node = TraceNode(
+            step=step + 1,
+            parent=parent,
+            id=id,
+            probability=math.exp(total - before),
+            log_probability=total,
+            score=score,
+            outcome=outcome,
+            reason=reason,
+            attention=attention,
+        )
+        nodes.append(node)
+        return len(nodes) - 1
