@@ -8,10 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
+from keel.generation.beam_search import beam_search
+from keel.generation.likelihood import ScoredText, continuation_likelihoods
 from keel.generation.next_token import top_candidates
 from keel.generation.sampling import Sampling, apply_repetition_penalty, sample, sample_ids
 from keel.systems.capabilities import CausalLM
+from keel.systems.gpt import Gpt
 from keel.training.objective import Tensors
 
 PROBABILITIES = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])
@@ -206,3 +210,23 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], sentence: str) -
     tokens = settings.pop("tokens", 5)
     with pytest.raises(UsageError, match=sentence):
         sample(Dice(), [[]], Sampling(**settings), max_new_tokens=tokens)
+
+
+def test_generation_has_no_dropout_and_leaves_the_mode() -> None:
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.from_words(["a", "b", "c", "d"])
+    system = Gpt(layers=1, width=16, head_dim=8, max_positions=8, sequence_length=8, dropout=0.5)
+    model: Any = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
+
+    def generate() -> list[Any]:
+        (text,) = continuation_likelihoods(model, [ScoredText([4, 5], [6, 4])])
+        ids = [*sample(model, [[4, 5]], Sampling(seed=1), max_new_tokens=5)]
+        ((best,),) = beam_search(model, [[4, 5]], max_new_tokens=5)
+        return [ids, best.ids, best.log_prob, text.log_prob]
+
+    model.eval()
+    expected = generate()
+    assert not model.training
+    model.train()
+    assert generate() == expected
+    assert model.training

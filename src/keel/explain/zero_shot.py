@@ -20,8 +20,8 @@ LAST_WORD = re.compile(r"\s*\S+\s*$")
 
 
 def next_token_model(model: Model) -> CausalLM:
-    """The language model of a loaded model, in evaluation mode."""
-    language_model = model.objective and model.objective.eval()
+    """The language model of a loaded model."""
+    language_model = model.objective
     if not isinstance(language_model, CausalLM):
         what = f"{model.system.name} does not generate text"
         if model.task is not None and isinstance(model.task.labels.kind, TextTarget):

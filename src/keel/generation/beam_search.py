@@ -18,6 +18,7 @@ from keel.config import Count, Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import decode_step, group_by_length, prompt_batch, select_state, top_candidates
+from keel.nn.inference_loop import eval_mode
 from keel.systems.capabilities import CausalLM
 
 MAX_BEAMS = 1000
@@ -97,10 +98,11 @@ def beam_search(
     latest: tuple[list[int], _Pool, _Pool] | None = None
     try:
         for indices in group_by_length(prompts):
-            steps = _search(model, prompts, indices, search, limits, list(banned), is_finished, found, trace)
-            for latest in steps:  # noqa: B007
-                if cancelled is not None and cancelled.is_set():
-                    raise KeyboardInterrupt
+            with eval_mode(model):
+                steps = _search(model, prompts, indices, search, limits, list(banned), is_finished, found, trace)
+                for latest in steps:  # noqa: B007
+                    if cancelled is not None and cancelled.is_set():
+                        raise KeyboardInterrupt
     except KeyboardInterrupt:
         so_far: dict[int, list[Hypothesis]] = {}
         if latest is not None:

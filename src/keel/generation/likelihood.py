@@ -12,7 +12,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.nn.inference_loop import length_batches
+from keel.nn.inference_loop import eval_mode, length_batches
 from keel.systems.capabilities import CausalLM
 
 TOKENS_PER_BATCH = 16_384
@@ -101,7 +101,8 @@ def continuation_likelihoods(
                 [np.arange(end - size, end) for end, size in zip(ends, sizes[batch], strict=True)]
             )
             targets = torch.tensor([id for index in batch for id in questions[index].text])
-            scored = _score(model, ids, torch.from_numpy(positions), targets)
+            with eval_mode(model):
+                scored = _score(model, ids, torch.from_numpy(positions), targets)
             parts = np.split(scored, sizes[batch].cumsum()[:-1], axis=1)
             for index, (given, top, highest) in zip(batch.tolist(), parts, strict=True):
                 found[index] = Likelihood(questions[index].text, given, top.astype(np.int64), highest)

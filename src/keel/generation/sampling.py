@@ -14,6 +14,7 @@ from keel.config import Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import BLOCK, decode_step, group_by_length, prompt_batch, select_state, top_candidates
+from keel.nn.inference_loop import eval_mode
 from keel.systems.capabilities import CausalLM
 
 AHEAD = 64
@@ -65,6 +66,7 @@ def sample(
         return id in stops or (is_finished is not None and is_finished(index, id))
 
     return _interleave(
+        model,
         [
             _sample_batch(model, prompts, indices, sampling, max_new_tokens, list(banned), finished, trace)
             for indices in group_by_length(prompts)
@@ -73,12 +75,13 @@ def sample(
     )
 
 
-def _interleave(batches: list[Iterator[list[tuple[int, int]]]], count: int) -> Iterator[list[int]]:
+def _interleave(model: CausalLM, batches: list[Iterator[list[tuple[int, int]]]], count: int) -> Iterator[list[int]]:
     last = [-1] * count
-    for step in zip_longest(*batches, fillvalue=()):
-        for index, id in (pair for batch in step for pair in batch):
-            last[index] = id
-        yield [*last]
+    with eval_mode(model):
+        for step in zip_longest(*batches, fillvalue=()):
+            for index, id in (pair for batch in step for pair in batch):
+                last[index] = id
+            yield [*last]
 
 
 @torch.no_grad()

@@ -15,8 +15,11 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode (no dropout) within the block."""
+def eval_mode(module: object) -> Iterator[None]:
+    """Evaluation mode (no dropout) of a network within the block."""
+    if not isinstance(module, nn.Module):
+        yield
+        return
     was_training = module.training
     module.eval()
     try:
