@@ -113,9 +113,12 @@ class BagTraining(CustomUpdate):
         if self.negatives:
             probabilities, aliases = alias_table(np.maximum(np.array(task.labels.counts, np.float64), 1) ** 0.5)
             self.drawing = _AliasTable((probabilities * 2**32).astype(np.uint64), aliases)
-        nn.init.zeros_(task.classifier.weight)
         self._arrays: tuple[Any, _BagArrays] | None = None
         self._order: EpochOrder | None = None
+
+    def setup(self, data: Any) -> None:
+        """Start from a classifier of zeros, as fastText does."""
+        nn.init.zeros_(self.task.classifier.weight)
 
     def epoch_size(self, data: Any) -> int:
         return len(data)

@@ -150,9 +150,12 @@ class SequenceToSequence(Task):
     def settings(self) -> dict[str, Any]:
         return super().settings | ({} if self.extra_length == EXTRA_LENGTH else {"extra_length": self.extra_length})
 
-    def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
+    def setup(self, data: EncodedExamples) -> None:
+        """Allow targets as long as those of the training data."""
         assert data.target_starts is not None
         self.extra_length = max(self.extra_length, int((np.diff(data.target_starts) - 2 * data.lengths).max()))
+
+    def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
         return nullcontext(data)  # the decoder may generate any word
 
     def blocks(self) -> list[nn.Module]:

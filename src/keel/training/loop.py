@@ -60,19 +60,27 @@ def fit(
     train.check_length()
     with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
         on_event = on_event if world.is_main else ignore
-        # FSDP shards a copy: the caller's network gets the full weights back.
-        sharded = world.size > 1 and train.parallel == "fsdp"
-        working = deepcopy(objective) if sharded else objective
         trainable = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-        run = _Run(working, data, train, out, on_event, world, evaluate, dict(identity or {}), dict(sources or {}))
+        run = _Run(
+            objective=objective,
+            data=data,
+            train=train,
+            out=out,
+            on_event=on_event,
+            world=world,
+            evaluate=evaluate,
+            identity=identity or {},
+            sources=sources or {},
+        )
         try:
             history = run.train_all(stopping)
         finally:
             run.checkpoints.wait()
             for parameter in trainable:  # gradual unfreezing may have left some frozen
                 parameter.requires_grad_(True)
-        if sharded:
-            objective.load_state_dict({name: gather_tensor(value) for name, value in working.state_dict().items()})
+        if run.objective is not objective:
+            weights = run.objective.state_dict()
+            objective.load_state_dict({name: gather_tensor(value) for name, value in weights.items()})
         return history
 
 
@@ -92,6 +100,7 @@ class _Run:
 
     def __init__(
         self,
+        *,
         objective: Objective,
         data: Any,
         train: Train,
@@ -99,18 +108,24 @@ class _Run:
         on_event: OnEvent,
         world: World,
         evaluate: Evaluate | None,
-        identity: dict[str, Any],
-        sources: dict[str, str],
+        identity: Mapping[str, Any],
+        sources: Mapping[str, str],
     ):
         smallest = min(segment.batch_size for segment in Plan(1_000_000, train, objective.phases()).segments)
         if smallest < world.size * train.accumulate:
             needed = f"{world.size} processes with {train.accumulate} micro-batches"
             remedy = "raise --batch or lower --train.accumulate"
             raise UsageError(f"a batch of {smallest} is too small for {needed}: {remedy}")
-        self.objective = objective.to(world.device).train()
-        self.objective.setup(data)
-        self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
-        self.sources = sources
+        objective.setup(data)
+        # FSDP shards a copy: the caller's network gets the full weights back.
+        sharded = world.size > 1 and train.parallel == "fsdp"
+        self.objective = (deepcopy(objective) if sharded else objective).to(world.device).train()
+        self.data = data
+        self.train = train
+        self.world = world
+        self.on_event = on_event
+        self.evaluate = evaluate
+        self.sources = dict(sources)
         self.settings = {**identity, **to_dict(train), "processes": world.size}
         """The identity comes first: if it changed, the error names it rather than a setting."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
