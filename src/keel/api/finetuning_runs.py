@@ -78,8 +78,10 @@ class FineTuningRuns:
         objective = task.system.build_objective(task.encoder, task.tokenizer)
         known = {} if self.parent.objective is None or self.setup.from_scratch else self.parent.objective.state_dict()
         for name, weight in objective.state_dict().items():
-            if not name.startswith("encoder.") and name in known:  # new special tokens have no weights yet
-                (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
+            if name in known and not name.startswith("encoder."):
+                # New special tokens have no weights yet.
+                trained = weight[: len(known[name])] if weight.dim() else weight
+                trained.copy_(known[name])
         return AuxiliaryLM(task, objective.to(pick_device(self.setup.train.device)), self.setup.head.lm_loss)
 
     def train_once(self, data: EncodedExamples, dev: Examples | None, seed: int, run: Path | None) -> FineTuningRun:

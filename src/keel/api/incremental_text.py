@@ -56,5 +56,7 @@ class IncrementalText:
 
     def whole(self, ids: Sequence[int]) -> str:
         """The text of all these ids."""
-        any(self.add(number) for number in ids)
+        for number in ids:
+            if self.add(number):
+                break
         return self.new(last=True)

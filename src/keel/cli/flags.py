@@ -125,8 +125,8 @@ class Flags(argparse.ArgumentParser):
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments by name; `settings` has those given of verbs and settings, by the names that verbs take."""
         options, rest = self.parse_known_intermixed_args(self._with_switches(arguments))
-        for flag in rest:
-            raise self._unknown(flag.partition("=")[0])
+        if rest:
+            raise self._unknown(rest[0].partition("=")[0])
         options.settings = {
             _name(place): self._value(place, annotation, text)
             for place, annotation in self.annotations.items()

@@ -73,18 +73,19 @@ def similarity(options: Namespace, console: Console) -> Answer:
 def senses(options: Namespace, console: Console) -> Answer:
     """Word senses: clusters of a word's contextual vectors."""
     word, sentences, settings = options.word, options.among, options.settings
-    found = [vectors.senses(word, sentences, model=model_of(options), on_event=console, **settings)]
-    failed: list[str] = []
+    found = vectors.senses(word, sentences, model=model_of(options), on_event=console, **settings)
+    lines, data = found.lines(), [found.to_dict()]
     if options.beside:
         settings.pop("layer", None)
         other = vectors.load_model(options.beside, console)
         try:
-            found.append(vectors.senses(word, sentences, model=other, on_event=console, **settings))
+            beside = vectors.senses(word, sentences, model=other, on_event=console, **settings)
+            lines += ["", *beside.lines()]
+            data.append(beside.to_dict())
         except KeelError as error:  # the first model's result still counts
-            failed = [str(error)]
-    tables = [each.lines() for each in found] + [failed] * bool(failed)
-    lines = [line for number, each in enumerate(tables) for line in ([""] * (number > 0) + each)]
-    return Answer(lines=lines, data=[each.to_dict() for each in found] + [{"word": word, "error": e} for e in failed])
+            lines += ["", str(error)]
+            data.append({"word": word, "error": str(error)})
+    return Answer(lines=lines, data=data)
 
 
 @command(

@@ -27,8 +27,10 @@ def read_model(path: str | Path, on_event: OnEvent = ignore, *, pickled: bool = 
     path = Path(path)
     if found := find_format(path):
         return found.read(path, on_event, pickled=pickled)
-    # Neither is detected: these readers say what is wrong.
-    return (vector_files.read_as_model if path.is_file() else huggingface.read)(path, on_event, pickled=pickled)
+    # No format is detected: these readers say what is wrong.
+    if path.is_file():
+        return vector_files.read_as_model(path, on_event, pickled=pickled)
+    return huggingface.read(path, on_event, pickled=pickled)
 
 
 def check_output(path: str | Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from keel.errors import UsageError
+from keel.errors import UsageError, flag_of
 from keel.generation.beam_search import BeamSearch
 from keel.generation.sampling import Sampling
 
@@ -14,8 +14,9 @@ def decoding_strategy(**settings: Any) -> Sampling | BeamSearch:
     search = {field.name: given.pop(field.name) for field in fields(BeamSearch) if field.name in given}
     sampling = Sampling(**given)
     if "beams" not in search:
-        for name in search:
-            raise UsageError(f"--{name.replace('_', '-')} is a setting of beam search: add --beam N")
+        if search:
+            flag = flag_of(next(iter(search)))
+            raise UsageError(f"{flag} is a setting of beam search: add --beam N")
         return sampling
     if sampling != Sampling(seed=sampling.seed):
         raise UsageError("beam search does not sample: omit --beam, or temperature, top-k, top-p and penalty")

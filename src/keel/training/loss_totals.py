@@ -27,10 +27,11 @@ def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callabl
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
         # Fits wherever training does; the eager loss of a custom update needs more memory than its kernel.
-        chunk = min(4 if isinstance(objective, CustomUpdate) else 64, train.batch)
+        most = 4 if isinstance(objective, CustomUpdate) else 64
         total = min(max_examples, objective.epoch_size(data))
+        chunk = min(most, train.batch, total)
         with torch.no_grad():
-            state = objective.initial_state(chunk := min(chunk, total))
+            state = objective.initial_state(chunk)
             if state is not None:  # the state belongs to a fixed number of parallel streams
                 total -= total % chunk
             for start in range(0, total, chunk):

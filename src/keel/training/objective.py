@@ -40,7 +40,12 @@ class Tensors:
     def tensors(self) -> list[Tensor]:
         """All tensors, in the order of the fields."""
         tensors: list[Tensor] = []
-        self._each(lambda value: tensors.append(value) or value)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensors):
+                tensors += value.tensors()
+            elif isinstance(value, Tensor):
+                tensors.append(value)
         return tensors
 
     @torch.no_grad()
