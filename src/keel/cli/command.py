@@ -2,10 +2,8 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,13 +66,17 @@ def command(group: str, usage: str, *declarations: Declaration) -> Callable[[Run
 
 def argument(name: str, metavar: str, help: str, **options: Any) -> Declaration:
     """Declares an argument or a flag as argparse does."""
-    return methodcaller("add_argument", name, metavar=metavar, help=help, **options)
+    return lambda flags: flags.add_argument(name, metavar=metavar, help=help, **options)
 
 
-arguments_of = partial(methodcaller, "arguments")
-"""Declares the arguments of a verb: see `Flags.arguments`."""
-section = partial(methodcaller, "section")
-"""Declares the fields of settings: see `Flags.section`."""
+def arguments_of(verb: Callable[..., Any], **metavars: str) -> Declaration:
+    """Declares the arguments of a verb: see `Flags.arguments`."""
+    return lambda flags: flags.arguments(verb, **metavars)
+
+
+def section(name: str, *settings: Any, only: Collection[str] | None = None, defaults: bool = True) -> Declaration:
+    """Declares the fields of settings: see `Flags.section`."""
+    return lambda flags: flags.section(name, *settings, only=only, defaults=defaults)
 
 
 def model_flag(what: str = "A model folder, or a word vector file.") -> Declaration:
