@@ -1,6 +1,6 @@
 import json
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -13,16 +13,6 @@ from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
 from keel.systems.bert import Bert
 from keel.training import plan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Train:
-    lr: float = 1e-4
-    """Peak of the learning rate."""
-    steps: int | None = None
-    schedule: Literal["linear", "cosine", "none"] = "linear"
-    betas: tuple[float, float] = (0.9, 0.999)
-    compile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +34,10 @@ class Recipe(Body):
     kinds: tuple[str, ...] = ()
     dev: float | str = 0.1
     limit: int | None = 7
-    train: Train = field(default_factory=Train)
+    lr: float = 1e-4
+    schedule: Literal["linear", "cosine", "none"] = "linear"
+    betas: tuple[float, float] = (0.9, 0.999)
+    compile: bool = False
 
 
 FULL = Recipe(
@@ -54,7 +47,10 @@ FULL = Recipe(
     limit=None,
     width=384,
     heads=6,
-    train=Train(lr=3e-05, steps=10_000, schedule="none", betas=(0.9, 1.0), compile=True),
+    lr=3e-05,
+    schedule="none",
+    betas=(0.9, 1.0),
+    compile=True,
 )
 
 
@@ -77,9 +73,11 @@ def test_toml_puts_settings_before_tables_and_quotes_odd_keys() -> None:
     [
         ({"corpus": "c", "hidden_size": 1}, "r.toml: unknown name 'hidden_size'; Keel calls it 'width'"),
         ({"corpus": "c", "widht": 1}, "r.toml: unknown name 'widht'; did you mean 'width'?"),
-        ({"train": {"learning_rate": 1}}, "r.toml: [train]: unknown name 'learning_rate'; Keel calls it 'lr'"),
-        ({"train": {"q": 1}}, "r.toml: [train]: unknown name 'q'; known names: betas, compile, lr, schedule, steps"),
-        ({"train": 3}, "r.toml: train must be a table of settings, not 3"),
+        (
+            {"q": 1},
+            "r.toml: unknown name 'q'; known names: betas, compile, corpus, dev, heads, kinds, limit, lr, schedule, "
+            "width",
+        ),
         ({"width": 1}, "r.toml: 'corpus' is missing; add it"),
         ({"corpus": 5}, "r.toml: corpus must be text in quotes, not 5"),
         ({"width": "5"}, "r.toml: width must be a whole number, not '5'"),
@@ -89,13 +87,10 @@ def test_toml_puts_settings_before_tables_and_quotes_odd_keys() -> None:
         ({"limit": "x"}, "r.toml: limit must be a whole number, not 'x'"),
         ({"dev": [1]}, "r.toml: dev must be a number or text in quotes, not [1]"),
         ({"kinds": ["a", 1]}, "r.toml: kinds[1] must be text in quotes, not 1"),
-        ({"train": {"lr": float("nan")}}, "r.toml: train.lr must be a number, not nan"),
-        ({"train": {"compile": 1}}, "r.toml: train.compile must be true or false, not 1"),
-        ({"train": {"betas": [0.9]}}, "r.toml: train.betas must be a list of 2: a number, a number, not [0.9]"),
-        (
-            {"train": {"schedule": "liner"}},
-            "r.toml: train.schedule must be one of 'linear', 'cosine', 'none', not 'liner'",
-        ),
+        ({"lr": float("nan")}, "r.toml: lr must be a number, not nan"),
+        ({"compile": 1}, "r.toml: compile must be true or false, not 1"),
+        ({"betas": [0.9]}, "r.toml: betas must be a list of 2: a number, a number, not [0.9]"),
+        ({"schedule": "liner"}, "r.toml: schedule must be one of 'linear', 'cosine', 'none', not 'liner'"),
         ({"corpus": "c", "width": 10}, "r.toml: width 10 is not a multiple of heads 4"),
     ],
 )
@@ -106,10 +101,10 @@ def test_what_does_not_fit_is_refused_with_its_place(values: dict[str, Any], mes
 
 
 def test_numbers_are_taken_as_people_write_them() -> None:
-    recipe = config.from_dict(Recipe, tomllib.loads('corpus = "c"\ndev = "5%"\nwidth = 1e3\n[train]\nlr = 1'))
-    assert (recipe.dev, recipe.width, recipe.train.lr) == (0.05, 1000, 1.0)
+    recipe = config.from_dict(Recipe, tomllib.loads('corpus = "c"\ndev = "5%"\nwidth = 1e3\nlr = 1'))
+    assert (recipe.dev, recipe.width, recipe.lr) == (0.05, 1000, 1.0)
     assert isinstance(recipe.width, int)
-    assert isinstance(recipe.train.lr, float)
+    assert isinstance(recipe.lr, float)
 
 
 @pytest.mark.parametrize(
@@ -145,24 +140,20 @@ def test_command_line_text_becomes_the_annotated_type(annotation: Any, text: str
 @pytest.mark.parametrize(
     ("annotation", "text"),
     [(int, "1.5"), (int, "10%"), (int, "inf"), (float, "fast"), (float, "nan"), (bool, "1"), (bool, "yes"),
-     (int, "none"), (Literal["a"], "b"), (tuple[int, int], "1,2,3"), (tuple[int, ...], "1,x"), (Train, "lr=3")],
+     (int, "none"), (Literal["a"], "b"), (tuple[int, int], "1,2,3"), (tuple[int, ...], "1,x")],
 )  # fmt: skip
 def test_command_line_text_that_does_not_fit_is_refused_by_name(annotation: Any, text: str) -> None:
     with pytest.raises(UsageError, match=r"^steps(\[1\])? must be "):
         config.parse_value(annotation, text, "--steps")
 
 
-def test_replace_is_strict_and_reaches_inside() -> None:
-    changed = config.replace(FULL, width=500, heads=5, **{"train.lr": 1, "train.compile": False})
-    assert (changed.width, changed.heads, changed.train.lr, changed.train.compile) == (500, 5, 1.0, False)
-    assert changed.train.steps == FULL.train.steps
-    for overrides in ({"hight": 1}, {"width": "x"}, {"train.learning_rate": 1}, {"width.x": 1}):
+def test_replace_is_strict() -> None:
+    changed = config.replace(FULL, width=500, heads=5, lr=1, compile=False)
+    assert (changed.width, changed.heads, changed.lr, changed.compile) == (500, 5, 1.0, False)
+    assert changed.schedule == FULL.schedule
+    for overrides in ({"hight": 1}, {"width": "x"}, {"train.lr": 1}):
         with pytest.raises(UsageError):
             config.replace(FULL, **overrides)
-
-
-def test_replace_takes_whole_sections() -> None:
-    assert config.replace(FULL, train=Train(steps=3), **{"train.lr": 2.0}).train == Train(steps=3, lr=2.0)
 
 
 def test_help_is_the_string_below_a_field_own_or_inherited() -> None:

@@ -152,53 +152,26 @@ class Validated:
 
 
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
-    """The settings as plain data that JSON and TOML can hold: nested dicts, lists for tuples."""
+    """The settings as plain data that JSON and TOML can hold: lists for tuples."""
     return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.init}
 
 
-def from_dict(cls: type[Settings], values: Any, where: str = "recipe.toml", prefix: str = "") -> Settings:
+def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str = "recipe.toml") -> Settings:
     """Build `cls` from plain data; refuses unknown names, wrong types and missing settings, naming their location."""
-    place = f"{where}: [{prefix[:-1]}]" if prefix else where
-    if not isinstance(values, Mapping):
-        raise UsageError(f"{place} must be a table of settings, not {values!r}")
-    hints = _hints(cls)
-    given = {}
-    for name, value in values.items():
-        if name not in hints:
-            raise unknown_name(name, hints, place)
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(hints[name]):
-            given[name] = from_dict(hints[name], value, where, f"{prefix}{name}.")
-        else:
-            given[name] = _typed(hints[name], value, f"{where}: {prefix}{name}")
+    given = _validated(cls, values, where)
     for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.init and needed and field.name not in given:
-            raise UsageError(f"{place}: {field.name!r} is missing; add it")
+            raise UsageError(f"{where}: {field.name!r} is missing; add it")
     try:
         return cls(**given)
     except KeelError as error:  # incompatible values, refused by __post_init__
-        raise UsageError(f"{place}: {error}") from None
+        raise UsageError(f"{where}: {error}") from None
 
 
 def replace(settings: Settings, **overrides: Any) -> Settings:
-    """A copy with changed settings, as strict as `from_dict`; the key `"section.field"` changes a nested one."""
-    where = type(settings).__name__
-    hints = _hints(type(settings))
-    changes: dict[str, Any] = {}
-    inside: dict[str, dict[str, Any]] = {}
-    for name, value in overrides.items():
-        head, _, rest = name.partition(".")
-        if head not in hints:
-            raise unknown_name(head, hints, where)
-        if rest:
-            inside.setdefault(head, {})[rest] = value
-        else:
-            changes[head] = _typed(hints[head], value, f"{where}: {head}")
-    for head, values in inside.items():
-        section = changes.get(head, getattr(settings, head))
-        if not dataclasses.is_dataclass(section) or isinstance(section, type):
-            raise UsageError(f"{where}: {head} is not a section, so there is no {head}.{next(iter(values))}")
-        changes[head] = replace(section, **values)
+    """A copy with changed settings, as strict as `from_dict`."""
+    changes = _validated(type(settings), overrides, type(settings).__name__)
     return dataclasses.replace(settings, **changes)
 
 
@@ -266,6 +239,14 @@ def _hints(cls: type) -> dict[str, Any]:
     return {field.name: annotations[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
+def _validated(cls: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    hints = _hints(cls)
+    for name in values:
+        if name not in hints:
+            raise unknown_name(name, hints, where)
+    return {name: _typed(hints[name], value, f"{where}: {name}") for name, value in values.items()}
+
+
 def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
@@ -296,8 +277,6 @@ def _typed(annotation: Any, value: Any, where: str, parse: bool = False) -> Any:
         raise UsageError(f"{where} must be {' and '.join(map(str, bounds))}, not {found}")
     if _is_union(annotation):
         return _first_fit(annotation, value, where, convert)
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return value if isinstance(value, annotation) else from_dict(annotation, value, where)
     if get_origin(annotation) is tuple and parse:
         value = [part.strip() for part in value.split(",")] if value else []
     elif parse:
@@ -347,8 +326,6 @@ def _describe(annotation: Any) -> str:
         return f"a list, each {_describe(arguments[0])}"
     if get_origin(annotation) is tuple:
         return f"a list of {len(arguments)}: {', '.join(map(_describe, arguments))}"
-    if dataclasses.is_dataclass(annotation):
-        return "a table of settings"
     return EXPECTED.get(annotation, str(annotation))
 
 
@@ -365,8 +342,6 @@ def _read(annotation: Any, text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_dict(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
