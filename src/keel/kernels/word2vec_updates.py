@@ -210,10 +210,7 @@ def prefetch_row(table, row):
 
 
 @njit(cache=True, nogil=True)
-def update_word2vec(
-    ids, bounds, begins, ends, keep, probabilities, aliases, tree, chunk_starts, chunk_ends, states, inputs, outputs,
-    window, negatives, block, cbow, lr,
-):  # fmt: skip
+def update_word2vec(corpus, sampling, tree, chunks, inputs, outputs, settings):
     """Update by all chunks of words; return the sum of losses and the number of predictions.
 
     Skip-gram: v <- v + lr (label - sigmoid(v . u)) u for every context word, and u likewise by v; as in the authors'
@@ -221,7 +218,8 @@ def update_word2vec(
     direction. CBOW: v is the mean of the context, and each context word gets the whole gradient, as in the
     authors' code; up to `block` windows are updated together, from the same initial values.
     """
-    width, length = inputs.shape[1], (chunk_ends - chunk_starts).max()
+    window, negatives, block, cbow, lr = settings
+    width, length = inputs.shape[1], (chunks.ends - chunks.starts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
     context, targets, all_labels, sizes = allocate_windows(length, window, negatives, tree)
     groups = targets.shape[1] // GROUP
@@ -235,13 +233,14 @@ def update_word2vec(
         present[GROUP + number, :number] = ONE
     flush_losses(loss_parts)
     loss, predictions, used = 0.0, 0, 0
-    for n in range(len(chunk_starts)):
+    for n in range(len(chunks.starts)):
         count, state = subsample_words(
-            ids, bounds, begins, ends, chunk_starts[n], chunk_ends[n], keep, states[n], words, sentences
-        )
+            corpus.ids, corpus.bounds, corpus.begins, corpus.ends, chunks.starts[n], chunks.ends[n], sampling.keep,
+            chunks.states[n], words, sentences,
+        )  # fmt: skip
         count = sample_windows(
-            words, sentences, count, window, probabilities, aliases, negatives, block, tree, state, context, targets,
-            all_labels, sizes,
+            words, sentences, count, window, sampling.probabilities, sampling.aliases, negatives, block, tree, state,
+            context, targets, all_labels, sizes,
         )  # fmt: skip
         center = 0
         while center < count:

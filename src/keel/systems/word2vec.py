@@ -87,6 +87,22 @@ class SamplingTables(NamedTuple):
     aliases: np.ndarray  # [vocab] int32
 
 
+class _Chunks(NamedTuple):
+    """Training examples as the kernel reads them."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    states: np.ndarray  # RNG states
+
+
+class _KernelSettings(NamedTuple):
+    window: int
+    negatives: int
+    block: int  # windows that are updated together
+    cbow: bool
+    lr: np.float32
+
+
 _Chunk = tuple[int, int, np.uint64]
 """First word, end, and RNG state of a training example."""
 
@@ -185,13 +201,16 @@ class Word2vecTraining(CustomUpdate):
         """The update by chunks, given as arrays of their starts, ends and RNG states: losses and predictions."""
         from keel.kernels.word2vec_updates import update_word2vec
 
-        text, sampling = self._kernel_inputs(data)
-        tree, window, cbow = self._tree, self.system.window, self.system.architecture == "cbow"
-        vectors = as_aligned_array(self.encoder.words.weight), as_aligned_array(self.contexts)
-        settings = window, self._negatives, self.block, cbow, lr
-        return lambda starts, ends, states: update_word2vec(
-            *text, *sampling, tree, starts, ends, states, *vectors, *settings
-        )
+        corpus, sampling = self._kernel_inputs(data)
+        inputs, outputs = as_aligned_array(self.encoder.words.weight), as_aligned_array(self.contexts)
+        tree, cbow = self._tree, self.system.architecture == "cbow"
+        settings = _KernelSettings(self.system.window, self._negatives, self.block, cbow, lr)
+
+        def update(starts: np.ndarray, ends: np.ndarray, states: np.ndarray) -> tuple[float, int]:
+            chunks = _Chunks(starts, ends, states)
+            return update_word2vec(corpus, sampling, tree, chunks, inputs, outputs, settings)
+
+        return update
 
     def _chunks(self, data: Documents, rng: CounterRng, examples: range) -> Iterator[_Chunk]:
         size = self.epoch_size(data)
