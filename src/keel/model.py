@@ -275,7 +275,7 @@ def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, 
 
 def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
     ours = stored.task
-    kind = LABEL_KINDS[ours["kind"]] if "kind" in ours else stored.label_kind
+    kind = LABEL_KINDS[ours["kind"]]() if "kind" in ours else stored.label_kind
     generates = isinstance(kind, TextTarget)
     if not stored.labels and not generates:
         return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from keel.checks.check_report import Finding
 from keel.data.examples import Example, Examples
-from keel.data.label_kinds import ChoiceLabel, MultiLabel, Regression, SingleLabel, TagLabels, TextTarget
+from keel.data.label_kinds import MultiLabel, SingleLabel, TagLabels, TextTarget
 from keel.errors import KeelError
 from keel.events import pluralize
 from keel.model import MAX_UNKNOWN, Model
@@ -22,23 +22,13 @@ MIN_EXAMPLES = 5
 
 def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
     """Facts about one labelled file."""
-    units = {TagLabels: ("sentence",), TextTarget: ("source with its target", "sources with their targets")}
-    unit = units.get(type(examples.kind)) or ("text" if examples[0].second is None else "pair",)
+    unit = (examples.kind and examples.kind.unit) or ("text" if examples[0].second is None else "pair",)
     what = pluralize(len(examples), *unit)
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"contents": f"{what}{'' if examples.kind else ' without labels'}"}
-    if isinstance(examples.kind, Regression):
-        values = [example.label for example in examples if isinstance(example.label, float)]
-        facts["labels"] = {"from": min(values), "to": max(values), "mean": sum(values) / len(values)}
-    elif isinstance(examples.kind, ChoiceLabel):
-        counts = Counter(example.label for example in examples)
-        facts["labels"] = {f"choice {number}": count for number, count in sorted(counts.items())}
-    elif examples.kind and not isinstance(examples.kind, TextTarget):
-        counts = _counts(examples)
-        facts["labels"] = dict(counts.most_common(20))
-        if len(counts) > 20:
-            facts["labels"]["and others"] = len(counts) - 20
+    if examples.kind and (statistics := examples.kind.statistics(examples)):
+        facts["labels"] = statistics
     lengths, unit = _lengths(examples, model), "tokens" if model else "characters"
     facts[f"{unit} in each"] = _spread(lengths)
     targets = np.zeros_like(lengths)

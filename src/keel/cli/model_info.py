@@ -13,7 +13,6 @@ import torch
 import keel
 from keel.cli.console import clock
 from keel.config import cache_folder, to_dict
-from keel.data.label_kinds import ChoiceLabel, Regression, TextTarget
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
@@ -21,7 +20,6 @@ from keel.formats.registry import find_format
 from keel.formats.stored_model import Format
 from keel.model import Model
 from keel.model_card import format_figure
-from keel.tasks import Task
 from keel.training.checkpoint import Checkpoints
 from keel.training.plan import Train
 
@@ -70,7 +68,7 @@ def _model(path: Path, format: str) -> dict[str, Any]:
         "parameters": f"{sum(parameters.values()):,}",
         "vocabulary": f"{len(model.tokenizer):,} tokens ({model.tokenizer.kind})",
         "lacks": ", ".join(model.missing) if model.task is None else "",
-        "labels": _labels(model.task) if model.task else "",
+        "labels": model.task.labels.kind.describe(model.task.labels) if model.task else "",
         "scalar mix": layer_weights(model).brief() if model.task and model.task.mix else "",
         "training data": model.card.text,
         "parent": model.card.parent,
@@ -81,19 +79,6 @@ def _model(path: Path, format: str) -> dict[str, Any]:
         **_run(path),
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def _labels(task: Task) -> str:
-    """What a task predicts."""
-    own = task.labels.tokenizer
-    match task.labels.kind:
-        case Regression():
-            return "a number"
-        case ChoiceLabel():
-            return "the index of a choice"
-        case TextTarget():
-            return "a text" if own is None else f"a text of {len(own):,} tokens ({own.kind})"
-    return ", ".join(task.labels.names)
 
 
 def _tokens(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from keel.errors import KeelError
 from keel.events import OnEvent, note
 
 if TYPE_CHECKING:
-    from keel.data.examples import Examples
+    from keel.data.examples import Examples, Labels
     from keel.data.tables import Table
 
 SCORES = ("score", "similarity")
@@ -54,6 +54,10 @@ class Prediction:
         return {"label": self.label, "probability": self.confidence}
 
 
+LABEL_KINDS: "dict[str, type[LabelKind]]" = {}
+"""Every subclass of `LabelKind` by its name."""
+
+
 @dataclass(frozen=True)
 class LabelKind:
     """What the labels of a dataset are."""
@@ -66,6 +70,22 @@ class LabelKind:
     """Hugging Face's name."""
     default_task: ClassVar[str] = "classify"
     """Task of a folder that names none."""
+    unit: ClassVar[tuple[str, ...]] = ()
+    """An example in words: singular and, unless it takes an s, plural; empty for a text or a pair."""
+
+    def __init_subclass__(cls) -> None:
+        assert cls.name not in LABEL_KINDS, f"two label kinds are called {cls.name!r}"
+        LABEL_KINDS[cls.name] = cls
+
+    def describe(self, labels: "Labels") -> str:
+        """What a model with these labels predicts."""
+        return ", ".join(labels.names)
+
+    def statistics(self, examples: "Examples") -> dict[str, Any]:
+        """The distribution of the labels: the counts of the most frequent classes."""
+        counts = Counter(name for value in examples.values for name in self.names_in(value))
+        rest = {"and others": len(counts) - 20} if len(counts) > 20 else {}
+        return dict(counts.most_common(20)) | rest
 
     def parse(self, value: Any, location: str) -> Value:
         """A label of this kind from a cell of a table."""
@@ -180,6 +200,12 @@ class Regression(LabelKind):
     name: ClassVar[str] = "regression"
     problem_type: ClassVar[str] = "regression"
 
+    def describe(self, labels: "Labels") -> str:
+        return "a number"
+
+    def statistics(self, examples: "Examples") -> dict[str, Any]:
+        return {"from": min(examples.values), "to": max(examples.values), "mean": sum(examples.values) / len(examples)}
+
     def parse(self, value: Any, location: str) -> Value:
         number = parse_number(value)
         if number is None:
@@ -208,6 +234,7 @@ class TagLabels(LabelKind):
     name: ClassVar[str] = "tags"
     has_classes: ClassVar[bool] = True
     default_task: ClassVar[str] = "tag"
+    unit: ClassVar[tuple[str, ...]] = ("sentence",)
 
     def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
         """[words of all examples] tag ids, -1 for unknown tags."""
@@ -221,6 +248,12 @@ class ChoiceLabel(LabelKind):
 
     name: ClassVar[str] = "choice"
     default_task: ClassVar[str] = "choose"
+
+    def describe(self, labels: "Labels") -> str:
+        return "the index of a choice"
+
+    def statistics(self, examples: "Examples") -> dict[str, Any]:
+        return {f"choice {number}": count for number, count in sorted(Counter(examples.values).items())}
 
     def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
         """[examples] choice indices."""
@@ -236,14 +269,14 @@ class TextTarget(LabelKind):
 
     name: ClassVar[str] = "text"
     default_task: ClassVar[str] = "seq2seq"
+    unit: ClassVar[tuple[str, ...]] = ("source with its target", "sources with their targets")
+
+    def describe(self, labels: "Labels") -> str:
+        own = labels.tokenizer
+        return "a text" if own is None else f"a text of {len(own):,} tokens ({own.kind})"
 
     def names_in(self, value: Any) -> tuple[str, ...]:
         return ()
-
-
-LABEL_KINDS: dict[str, LabelKind] = {
-    kind.name: kind for kind in (SingleLabel(), MultiLabel(), Regression(), TagLabels(), ChoiceLabel(), TextTarget())
-}
 
 
 def infer_label_kind(table: "Table", column: int, requested: str, on_event: OnEvent) -> LabelKind | None:
@@ -259,7 +292,7 @@ def infer_label_kind(table: "Table", column: int, requested: str, on_event: OnEv
         location = table.locations[missing.index(True)]
         raise KeelError(f"{location}: the label is empty, though other rows have one: fill it in or drop the row")
     if requested in LABEL_KINDS:
-        return LABEL_KINDS[requested]
+        return LABEL_KINDS[requested]()
     if table.kind is not None:
         return table.kind
     if any(isinstance(value, list | tuple | set) for value in raw):

@@ -28,7 +28,7 @@ PAIRS = (("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), (
          ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("query", "passage"),
          ("#1 string", "#2 string"), ("first", "second"))  # fmt: skip
 LABELS = ("label", "labels", "score", "target", "class", "category", "quality", "sentiment", "gold_label", "intent",
-          "similarity")  # fmt: skip
+          "similarity", "relevance")  # fmt: skip
 SOURCE_TARGET_PAIRS = (("source", "target"), ("input", "output"), ("document", "summary"), ("article", "highlights"),
                        ("text", "summary"), *PAIRS)  # fmt: skip
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")

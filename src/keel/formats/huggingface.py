@@ -121,7 +121,7 @@ def convert(folder: Path, stored: StoredModel, overwrite: bool = False) -> None:
 
 def pipeline_tag(stored: StoredModel) -> str:
     """Hugging Face's name for what the model is for."""
-    if isinstance(LABEL_KINDS.get(stored.task.get("kind", "")), TextTarget):
+    if stored.task.get("kind") == TextTarget.name:
         return "text2text-generation"
     named = _class_of(stored)
     held = {*architecture_of(stored.system).classes[named], class_suffix(named)}
@@ -134,7 +134,7 @@ def _class_of(stored: StoredModel) -> str:
     architecture = architecture_of(stored.system)
     parts = architecture.parts_of(stored.tensors) - architecture.untrained(stored.system)
     kind = LABEL_KINDS.get(stored.task.get("kind", ""))
-    suffix = CLASS_SUFFIXES.get(kind, "") if kind else ""
+    suffix = CLASS_SUFFIXES.get(kind(), "") if kind else ""
     # A network between body and classifier, or another pooled output, is in no class of theirs.
     if {"pool", "mix", "orders"} & stored.task.keys() or any(ours.startswith("network.") for ours in stored.tensors):
         parts -= {CLASSIFIER}

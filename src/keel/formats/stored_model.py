@@ -96,9 +96,11 @@ class StoredModel:
         """The kind of these labels."""
         if suffix := class_suffix(str((self.config.get("architectures") or [""])[0])):
             return next(kind for kind, each in CLASS_SUFFIXES.items() if each == suffix)
-        kinds = {kind.problem_type: kind for kind in LABEL_KINDS.values() if kind.problem_type}
-        default = Regression() if len(self.labels) == 1 else SingleLabel()
-        return kinds.get(self.config.get("problem_type") or "", default)
+        if problem := self.config.get("problem_type"):
+            for kind in LABEL_KINDS.values():
+                if kind.problem_type == problem:
+                    return kind()
+        return Regression() if len(self.labels) == 1 else SingleLabel()
 
     def word_vectors(self) -> Vectors:
         """The vectors of the vocabulary."""
