@@ -34,7 +34,7 @@ def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTrainin
     torch.manual_seed(0)
     read = read_examples(examples, pair=False)
     system = FastText(**{"width": 20, "supervised": True, "min_n": 2, "max_n": 3, "buckets": 50, **fields})
-    system = system.finetuning_policy.adapt_system(read.labels.kind, frozen=False)
+    system = system.finetuning_policy.adapt_system(read.labels.kind, labels_texts=True, frozen=False)
     tokenizer = Tokenizer.from_whitespace_words(["</s>", *WORDS])
     task = TextClassification(system, system.build_encoder(len(tokenizer)), tokenizer, read.labels)
     training = system.finetuning_policy.custom_update(task)

@@ -115,7 +115,8 @@ class FineTuningSetup:
     def starting_model(self, examples: Examples, labels: Labels, report: OnEvent) -> tuple[Model, Labels]:
         """The model to fine-tune, and the labels with the tokenizer of generated text, if there is one."""
         policy = self.system.finetuning_policy
-        system = policy.adapt_system(labels.kind, frozen=self.freeze or self.has_network)
+        frozen = self.freeze or self.has_network
+        system = policy.adapt_system(labels.kind, labels_texts=self.task.labels_texts, frozen=frozen)
         labels, parent = replace(labels, counts=examples.label_counts), self.parent
         if parent is None:
             parent, target = _new_model(system, self.task, examples, self.text, self.train.seed, report)

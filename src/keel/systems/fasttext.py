@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from keel.config import Count, Ge
 from keel.data.documents import Documents
-from keel.data.label_kinds import ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
+from keel.data.label_kinds import LabelKind, Regression, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -147,8 +147,8 @@ class FastTextFineTuning(FineTuningPolicy):
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)
 
-    def adapt_system(self, kind: LabelKind, *, frozen: bool) -> FastText:
-        if isinstance(kind, TagLabels | ChoiceLabel):  # word by word, without bags
+    def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> FastText:
+        if not labels_texts:  # word by word, without bags
             return replace(self.system, supervised=False, label_loss="softmax")
         if frozen:  # the head is trained by gradients, as in any system
             return replace(self.system, label_loss="softmax")

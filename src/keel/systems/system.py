@@ -160,8 +160,8 @@ class FineTuningPolicy:
         """Defaults of the head's settings for labels of this kind."""
         return {}
 
-    def adapt_system(self, kind: LabelKind, *, frozen: bool) -> "System":
-        """The system's settings for labels of this kind."""
+    def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> "System":
+        """The system's settings for labels of this kind, of whole texts or of parts of them."""
         return self.system
 
     def subword_inputs(
