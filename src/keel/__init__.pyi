@@ -1,6 +1,6 @@
 """The public names, read by editors and type checkers; at run time `__init__.py` imports a name on first use.
 
-The verbs and their settings are the `__all__` of the modules of keel.api; the systems are those of keel.systems.
+The verbs, their settings and predictions are the `__all__` of their modules; the systems are those of keel.systems.
 """
 # ruff: noqa: F403
 
@@ -18,11 +18,7 @@ from keel.api.vectors import *
 from keel.checks import *
 from keel.data.corpus import Corpus as Corpus
 from keel.data.examples import Columns as Columns
-from keel.data.predictions import ChoicePrediction as ChoicePrediction
-from keel.data.predictions import EntitySpan as EntitySpan
-from keel.data.predictions import GeneratedText as GeneratedText
-from keel.data.predictions import Prediction as Prediction
-from keel.data.predictions import TaggedText as TaggedText
+from keel.data.predictions import *
 from keel.data.token_store import Tokens as Tokens
 from keel.data.tokenizer import Tokenizer as Tokenizer
 from keel.errors import Interrupted as Interrupted

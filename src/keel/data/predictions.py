@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from keel.data.examples import Labels
 from keel.data.label_kinds import Prediction
 from keel.data.tables import LazySequence
 from keel.data.tag_schemes import detect_scheme, extract_entities
+
+__all__ = ["ChoicePrediction", "EntitySpan", "GeneratedText", "Prediction", "TaggedText"]
 
 
 class EntitySpan(NamedTuple):
@@ -127,7 +129,15 @@ class ChoicePrediction:
         return f"ChoicePrediction({self.index}, {self.text!r}, {self.probability:.2f})"
 
 
-AnyPrediction = Prediction | list[Prediction] | float | TaggedText | ChoicePrediction | GeneratedText
+class StructuredPrediction(Protocol):
+    """A prediction for one example that is more than a number."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        ...
+
+
+AnyPrediction = StructuredPrediction | list[Prediction] | float
 
 
 @dataclass(frozen=True, eq=False)
