@@ -14,6 +14,7 @@ from keel.api.text_generation import continuations
 from keel.errors import KeelError, UsageError
 from keel.generation.beam_search import BeamSearch
 from keel.model import Model
+from keel.nn.inference_loop import eval_mode
 from keel.systems.capabilities import CausalLM
 
 
@@ -205,7 +206,7 @@ def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
     read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
     ids = torch.tensor([[generator.bos_id, *part[-2:]] for part in read[:2]])
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
-    with torch.no_grad():
+    with torch.no_grad(), eval_mode(generator):
         _, state = generator.step(ids, generator.new_state(2))
         found, _ = generator.step(further, state.index_select(order))
         whole, _ = generator.step(torch.cat([ids[order], further], 1), generator.new_state(3))
