@@ -1,13 +1,14 @@
 """Prompting of language models: ask and summarize zero-shot, translate by few-shot examples."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.text_generation import MAX_TOKENS, continuations
 from keel.config import Doc, Ge
+from keel.data.predictions import GeneratedText
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
@@ -16,22 +17,11 @@ from keel.explain.zero_shot import next_token_model
 from keel.generation.sampling import GREEDY, Sampling
 from keel.model import Model
 
-__all__ = ["Prompted", "ask", "summarize"]
+__all__ = ["ask", "summarize"]
 
 Pairs = str | Path | Iterable[tuple[str, str]]
 """Examples of few-shot prompting: a tsv file or a list of pairs."""
 CUT = Doc("Leave out the beginning of a prompt that exceeds the context window.")
-
-
-@dataclass(frozen=True)
-class Prompted:
-    """A generated text and its prompt."""
-
-    prompt: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def ask(
@@ -43,7 +33,7 @@ def ask(
     cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> Prompted:
+) -> GeneratedText:
     """Answer a question about a passage: greedy decoding after the passage, "Q: ..." and "A:", to the end of the line.
 
     The passage may end with earlier questions and answers. With `cut` the beginning of a passage that is too long for
@@ -69,7 +59,7 @@ def summarize(
     cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> Prompted:
+) -> GeneratedText:
     """Summarize a text as in the GPT-2 paper: the first three `sentences` of 100 `tokens`, sampled with top-k 2 after
     the text and the `cue` "TL;DR:"."""
     _require(text, "the text is empty: give a text or a file")
@@ -82,12 +72,12 @@ def summarize(
     end = 0
     for sentence in split_sentences(found.text)[:sentences]:
         end = found.text.index(sentence, end) + len(sentence)
-    return Prompted(prompt, found.text[:end])
+    return replace(found, text=found.text[:end])
 
 
 def few_shot_translation(
     text: str, pairs: Sequence[tuple[str, str]], *, model: Model, tokens: int = 50, cut: bool = False, on_event: OnEvent
-) -> Prompted:
+) -> GeneratedText:
     """Greedy decoding after lines of "source = target" and "text ="; with `cut` the first of too many pairs are left
     out."""
     lines = "\n".join(f"{first} = {second}" for first, second in pairs)
@@ -149,7 +139,7 @@ def _generate(
     on_text: Callable[[str], object],
     on_event: OnEvent,
     sampling: Sampling | None = None,
-) -> Prompted:
+) -> GeneratedText:
     """Generate after the prompt: greedily the rest of the line or, by sampling, up to the end of the text."""
     on_event({"event": "prompt", "text": prompt})
     line = sampling is None
@@ -166,4 +156,4 @@ def _generate(
     text = found.text.strip()
     if not text:
         note(on_event, f"the model generated nothing before the end of the {'line' if line else 'text'}: {remedy}")
-    return Prompted(prompt, text)
+    return replace(found, text=text, prompt=prompt)

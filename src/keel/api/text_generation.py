@@ -1,7 +1,7 @@
 """Language models: perplexity and text generation."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack, overload
 
@@ -11,6 +11,7 @@ from keel.api.model_loading import ModelSource, load_model
 from keel.api.settings import Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.trace_files import TRACE, trace_files, write_trace
 from keel.config import Doc
+from keel.data.predictions import GeneratedText
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -50,18 +51,6 @@ def perplexity(
     (reading,) = route_settings(merge_settings(settings, text=text), defaults)
     corpus = corpus_of(source, reading.resolve(known.system), on_event)
     return perplexity_of(known, corpus, stride=stride, on_event=on_event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Continuation:
-    """A generated text."""
-
-    text: str
-    score: float | None = None
-    """Length-normalised log probability, in beam search."""
-    log_probability: float | None = None
-    stopped: bool = False
-    """Whether a stop string ended the text."""
 
 
 @overload  # a str is one prompt, though also an iterable of strs
@@ -121,7 +110,7 @@ def generate(
     return texts[0] if isinstance(prompt, str) else texts
 
 
-def empty_reason(found: Continuation, strategy: Sampling | BeamSearch) -> str:
+def empty_reason(found: GeneratedText, strategy: Sampling | BeamSearch) -> str:
     """Why nothing was generated, and what may help; empty if there is a text."""
     if found.stopped and not found.text.strip():
         return "the model generated the stop string first"
@@ -143,7 +132,7 @@ def continuations(
     trace: str | Path | None = None,
     on_text: Callable[[int, str], object] = lambda index, text: None,
     on_event: OnEvent = ignore,
-) -> list[list[Continuation]]:
+) -> list[list[GeneratedText]]:
     """Continuations of each prompt: one that is sampled, or the best of a beam search.
 
     `on_text` gets a prompt's index and each further part of its text. Sampling stops at the end-of-sequence token if
@@ -168,7 +157,7 @@ def continuations(
         def ends(index: int, ids: list[int]) -> bool:
             return IncrementalText(tokenizer, [*inputs[index], *ids[:-reach]], stop).add(*ids[-reach:])
 
-        def as_texts(answers: list[list[Hypothesis]]) -> list[list[Continuation]]:
+        def as_texts(answers: list[list[Hypothesis]]) -> list[list[GeneratedText]]:
             found = [
                 [_continuation(IncrementalText(tokenizer, ids, stop), each) for each in best]
                 for ids, best in zip(inputs, answers, strict=True)
@@ -208,22 +197,27 @@ def continuations(
         for index, text in enumerate(texts):
             if rest := text.new(last=True):
                 on_text(index, rest)
-        found = [[Continuation(text=text.emitted, stopped=text.ended)] for text in texts]
+        found = [[GeneratedText(text.emitted, stopped=text.ended)] for text in texts]
     if trace is not None and steps is not None:
-        answers = [[asdict(each) for each in best] for best in found]
+        answers = [[answer_data(each) for each in best] for best in found]
         shown = decoding_data(steps, tokenizer, strategy, prompts=inputs, answers=answers, written=paths)
         write_trace(trace, shown, on_event)
     return found
 
 
-def _continuation(text: IncrementalText, found: Hypothesis) -> Continuation:
+def answer_data(found: GeneratedText) -> dict[str, Any]:
+    """A continuation as plain data, for a trace or JSON."""
+    return {name: getattr(found, name) for name in ("text", "score", "log_probability", "stopped")}
+
+
+def _continuation(text: IncrementalText, found: Hypothesis) -> GeneratedText:
     whole = text.whole(found.ids)
-    return Continuation(text=whole, score=found.score, log_probability=found.log_prob, stopped=text.ended)
+    return GeneratedText(whole, found.score, found.log_prob, stopped=text.ended)
 
 
-def _distinct(found: list[Continuation]) -> list[Continuation]:
+def _distinct(found: list[GeneratedText]) -> list[GeneratedText]:
     """The first of each text: several hypotheses may end in the same stop string."""
-    firsts: dict[str, Continuation] = {}
+    firsts: dict[str, GeneratedText] = {}
     for each in found:
         firsts.setdefault(each.text, each)
     return [*firsts.values()]

@@ -148,8 +148,7 @@ def _by_prompt(
 ) -> Iterator[list[GeneratedText]]:
     for text in texts:
         if text.strip():
-            found = few_shot_translation(text, pairs, model=model, on_event=on_event, **settings)
-            yield [GeneratedText(found.text, prompt=found.prompt)]
+            yield [few_shot_translation(text, pairs, model=model, on_event=on_event, **settings)]
         else:
             yield [GeneratedText("")]
 

@@ -3,8 +3,8 @@
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import signature
 from itertools import tee
 from typing import Any
@@ -39,8 +39,11 @@ CAUSAL_LM = model_flag("The folder of a causal language model.")
 class _Stream:
     """A generated text, printed as it comes if `shown`; a message in between gets a line of its own."""
 
-    def __init__(self, console: Console, *, prompt: str = "", shown: bool = False):
-        self.console, self.prompt, self.shown = console, prompt, shown
+    def __init__(self, console: Console, *, prompt: str | None = None, shown: bool = False):
+        self.console, self.shown = console, shown
+        self.prompt = prompt or ""
+        self.continues = prompt is not None
+        """Whether the text continues a prompt of the user, with which it is printed."""
         self.parts: list[str] = []
         self.open = False
 
@@ -66,7 +69,24 @@ class _Stream:
 
     @property
     def text(self) -> str:
-        return "".join(self.parts)
+        text = "".join(self.parts)
+        return text if self.continues else text.strip()
+
+    @contextmanager
+    def interruptible(self, as_json: bool, message: str) -> Iterator[None]:
+        """On an interruption print the text so far; `message` may have a place for the {count} of its tokens."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self.parts:
+                raise
+            if as_json:
+                _print(json.dumps({"prompt": self.prompt, "text": self.text}, ensure_ascii=False))
+            elif not self.shown:
+                _print(self.prompt + self.text if self.continues else self.text)
+            raise Interrupted(message.format(count=len(self.parts))) from None
+        finally:
+            self.end_line()
 
 
 def _print(*lines: str) -> None:
@@ -75,9 +95,9 @@ def _print(*lines: str) -> None:
     sys.stdout.flush()
 
 
-def _stopped(stream: _Stream, options: Namespace, verb: Callable[..., Any]) -> Interrupted:
+def _token_progress(options: Namespace, verb: Callable[..., Any]) -> str:
     most = options.settings.get("tokens", signature(verb).parameters["tokens"].default)
-    return Interrupted(f"stopped after {len(stream.parts)} of {most} tokens")
+    return f"stopped after {{count}} of {most} tokens"
 
 
 @command(
@@ -100,7 +120,10 @@ def generate(options: Namespace, console: Console) -> Answer:
     if prompt != options.text:  # a file ends with a line break
         prompt = prompt.strip()
     stream = _Stream(console, prompt=prompt, shown=not options.json and not (searched and strategy.best > 1))
-    try:
+    message = "stopped before the search had ended; this is its best text so far"
+    if not searched:
+        message = _token_progress(options, text_generation.generate)
+    with stream.interruptible(options.json, message):
         (found,) = text_generation.continuations(
             [prompt],
             model=load(options, console),
@@ -111,19 +134,7 @@ def generate(options: Namespace, console: Console) -> Answer:
         )
         if reason := text_generation.empty_reason(found[0], strategy):
             note(stream.on_event, reason)
-    except KeyboardInterrupt:
-        if not stream.parts:
-            raise
-        if not stream.shown:
-            data = {"prompt": prompt, "text": stream.text}
-            _print(json.dumps(data, ensure_ascii=False) if options.json else prompt + stream.text)
-        if searched:
-            stream.end_line()
-            raise Interrupted("stopped before the search had ended; this is its best text so far") from None
-        raise _stopped(stream, options, text_generation.generate) from None
-    finally:
-        stream.end_line()
-    best = {"best": [asdict(each) for each in found]} if searched else {}
+    best = {"best": [text_generation.answer_data(each) for each in found]} if searched else {}
     lines = [] if stream.shown else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
     return Answer(lines=lines, data={"prompt": prompt, "text": stream.text, **best})
 
@@ -157,19 +168,13 @@ def summarize(options: Namespace, console: Console) -> Answer:
     return _prompted(options, console, prompting.summarize)
 
 
-def _prompted(options: Namespace, console: Console, verb: Callable[..., prompting.Prompted], *more: str) -> Answer:
+def _prompted(options: Namespace, console: Console, verb: Callable[..., GeneratedText], *more: str) -> Answer:
     """Run a prompting verb: the prompt goes to stderr; what it generated before an interruption is printed."""
     stream = _Stream(console)
     text = "\n".join(lines_of(options, console))
-    try:
+    with stream.interruptible(options.json, _token_progress(options, verb)):
         model = load(options, console)
         found = verb(text, *more, model=model, on_text=stream.add, on_event=stream.on_event, **options.settings)
-    except KeyboardInterrupt:
-        if not stream.parts:
-            raise
-        data = {"prompt": stream.prompt, "text": stream.text.strip()}
-        _print(json.dumps(data, ensure_ascii=False) if options.json else data["text"])
-        raise _stopped(stream, options, verb) from None
     return Answer(lines=[found.text], data={"prompt": found.prompt, "text": found.text})
 
 

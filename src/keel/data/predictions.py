@@ -84,12 +84,14 @@ class GeneratedText:
     score: float | None = None
     """Length-normalised log-probability: what beam search ranks by."""
     log_probability: float | None = None
-    prompt: str | None = None
+    prompt: str = ""
     """Prompt of a language model."""
     ended: bool = True
-    """False if it was cut off at the maximum number of tokens before the model produced its end token."""
+    """False if a seq2seq model reached the maximum number of tokens before its end token."""
     alternatives: "tuple[GeneratedText, ...]" = ()
     """The next best texts, if requested."""
+    stopped: bool = False
+    """Whether a stop string ended the text."""
 
     def __str__(self) -> str:
         return self.text
@@ -103,7 +105,7 @@ class GeneratedText:
         return {
             "generated": self.text,
             **{name: round(value, 4) for name, value in scores.items() if value is not None},
-            **({} if self.prompt is None else {"prompt": self.prompt}),
+            **({"prompt": self.prompt} if self.prompt else {}),
             **({} if self.ended else {"ended": False}),
         }
 
