@@ -295,6 +295,6 @@ def _refuse_incomplete(stored: StoredModel, task: Task | None, folder: Path) -> 
     needed = {"classifier.weight"} if task is None else task.state_dict().keys()
     lacking = sorted(name for name in needed - stored.tensors.keys() if not name.startswith("encoder."))
     if lacking and (folder / huggingface.EXTRA).exists():
-        raise KeelError(f"{folder / huggingface.EXTRA} lacks {lacking[0]}, a weight of its task: copy it again")
+        raise KeelError(f"{folder / huggingface.EXTRA} lacks {lacking[0]}, a weight of its task: copy the folder again")
     if lacking:
-        raise KeelError(f"{folder} lacks {huggingface.EXTRA}, the weights of its task: copy it too")
+        raise KeelError(f"{folder} lacks {huggingface.EXTRA}, the weights of its task: copy the whole folder")

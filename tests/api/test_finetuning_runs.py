@@ -105,7 +105,7 @@ def test_a_frozen_encoder_has_no_levels_to_unfreeze(tokenizer: Tokenizer) -> Non
 
 @pytest.mark.parametrize("settings", [{"layer_decay": 0.5}, {"unfreeze": "gradual"}])
 def test_what_makes_updates_of_its_own_has_no_levels(settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="own updates"):
+    with pytest.raises(UsageError, match="custom updates"):
         finetune("fasttext", EXAMPLES, epochs=1, buckets=100, **SETTINGS, **settings)
 
 

@@ -53,7 +53,7 @@ def test_ngram_predicts_words_and_sentence_ends(english_corpus: Path, tmp_path: 
     score: Any
     for score in found.values.values():
         assert score.low <= score.value <= score.high
-    assert str(found).startswith(f"ngram: perplexity {values['ngram per token']:.4g} (")
+    assert str(found).startswith(f"perplexity: {values['ngram per token']:.4g} (")
     assert "18 tokens (1 unknown), 14 words" in str(found)
     assert "each from at most 2 before it" in str(found)
     assert "1 unknown token with 5 bytes" in str(found)
@@ -228,7 +228,7 @@ def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path
     found = perplexity(model, Corpus.of(["the boat", "a letter"], sentences="none"))
     values = found.to_dict()["values"]
     assert {(score["low"], score["high"]) for score in values.values()} == {(None, None)}
-    assert str(found).startswith(f"next: perplexity {values['next per token']['value']:.4g} per token, ")
+    assert str(found).startswith(f"perplexity: {values['next per token']['value']:.4g} per token, ")
     found = perplexity(model, Corpus.of(TEXTS, sentences="none"))  # windows are resampled, though one batch holds all
     score: Any
     for score in found.values.values():

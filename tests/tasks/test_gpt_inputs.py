@@ -105,7 +105,7 @@ def test_a_grown_model_is_saved_loaded_and_taken_up_again(base: keel.Model, tmp_
     scratch = keel.finetune(loaded, TEXTS, from_scratch=True, **QUICK)
     assert scratch.encoder.vocab_size == whole.encoder.vocab_size
     (tmp_path / "whole" / "keel.safetensors").unlink()
-    with pytest.raises(KeelError, match=r"whole lacks keel\.safetensors, .* of its task: copy it too"):
+    with pytest.raises(KeelError, match=r"whole lacks keel\.safetensors, .* of its task: copy the whole folder"):
         keel.Model.load(tmp_path / "whole")
 
 

@@ -120,7 +120,7 @@ def test_the_folder_holds_both_vocabularies(translator: tuple[Model, Path], tmp_
     copy.save(tmp_path / "again", overwrite=True)
     assert Model.load(tmp_path / "again").task is not None
     shutil.rmtree(tmp_path / "again" / "target")
-    with pytest.raises(KeelError, match=r"again lacks the folder target, .*: copy it too"):
+    with pytest.raises(KeelError, match=r"again lacks the folder target, .*: copy the whole folder"):
         Model.load(tmp_path / "again")
 
 
@@ -131,10 +131,10 @@ def test_what_was_learned_must_be_there(translator: tuple[Model, Path], tmp_path
     kept = read_tensors(translator[1] / extra.name)
     lost = next(name for name in kept if name.startswith("decoder."))
     write_tensors(extra, {name: tensor for name, tensor in kept.items() if name != lost})
-    with pytest.raises(KeelError, match=rf"keel\.safetensors lacks {re.escape(lost)}, .* of its task: copy it again"):
+    with pytest.raises(KeelError, match=rf"keel\.safetensors lacks {re.escape(lost)}, .* of its task"):
         Model.load(tmp_path / "m")
     extra.unlink()
-    with pytest.raises(KeelError, match=r"m lacks keel\.safetensors, .* of its task: copy it too"):
+    with pytest.raises(KeelError, match=r"m lacks keel\.safetensors, .* of its task: copy the whole folder"):
         Model.load(tmp_path / "m")
 
 

@@ -17,6 +17,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
+from keel.formats.upgrades import RENAMED_TASKS
 from keel.model import Model
 from keel.systems.system import System, supports
 from keel.tasks import TASKS, Task
@@ -55,6 +56,8 @@ class FineTuningSetup:
         on_event: OnEvent,
     ) -> Self:
         """Resolve what was given and the defaults of system and task."""
+        if task not in TASKS and task in RENAMED_TASKS:
+            raise UsageError(f"--task {task} was renamed: use --task {RENAMED_TASKS[task]}")
         if task not in TASKS:
             raise unknown_name(task, TASKS, "--task")
         if freeze and from_scratch:

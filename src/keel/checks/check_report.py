@@ -1,13 +1,15 @@
 """Report of a data check: facts per file, and findings with location and remedy."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from keel.errors import for_caller
 
 Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Report:
         """Findings that would stop training or make it useless."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
+    def __repr__(self) -> str:
+        counts = Counter(finding.severity for finding in self.findings)
+        return f"Report({', '.join(self.files)}: {', '.join(f'{counts[each]} {each}s' for each in SEVERITIES)})"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
@@ -60,8 +66,7 @@ class Report:
         for name, facts in self.files.items():
             yield name
             yield from (f"  {fact + ':':20}{_text(value)}" for fact, value in facts.items())
-        order = ("error", "warning", "note")
-        for finding in sorted(self.findings, key=lambda finding: order.index(finding.severity)):
+        for finding in sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity)):
             yield str(finding)
         for fact, value in self.forecast.items():
             yield f"{fact + ':':20}{_text(value)}"

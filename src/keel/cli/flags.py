@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 from keel.config import SYNONYMS, Doc, help_of, parse_value, read_toml
 from keel.errors import UsageError, flag_of
-from keel.formats.upgrades import RENAMED_TASKS, new_names
+from keel.formats.upgrades import DROPPED_SETTINGS, RENAMED_TASKS, new_names
 
 BARE_SECTIONS = ("columns", "head", "search", "sampling")
 """Sections whose fields have flags without the section's name: data columns, task head, decoding."""
@@ -165,6 +165,8 @@ class Flags(argparse.ArgumentParser):
         if flag in RENAMED_FLAGS and RENAMED_FLAGS[flag] in known.values():
             renamed = [RENAMED_FLAGS[flag]]
         meant = [known[each] for each in known if each == name or name in SYNONYMS.get(each, "").split()]
+        if not renamed and any(name in names for names in DROPPED_SETTINGS.values()):
+            return UsageError(f"{flag} was removed, it is no setting any more: leave it out")
         if renamed:
             return UsageError(f"{flag} was renamed: use {' or '.join(renamed)}")
         if meant:

@@ -20,7 +20,6 @@ from keel.errors import UsageError
 from keel.events import pluralize
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
-from keel.formats.upgrades import RENAMED_TASKS
 from keel.model import Model
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
@@ -119,7 +118,7 @@ def pretrain(options: Namespace, console: Console) -> Answer:
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {pluralize(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
-        lines.append(f"validation {losses(evaluations[0])} -> {losses(evaluations[-1])}")
+        lines.append(f"validation {losses(evaluations[0])} -> {losses(evaluations[-1]).removeprefix('loss ')}")
     probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
     lines += [f"{name}: {score_line(scores)}" for name, scores in probed.items()]
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
@@ -196,8 +195,6 @@ def _join_parallel_files(line: Sequence[str]) -> list[str]:
 @command("train", "MODEL FILE [FILE] --task TASK --out DIR", finetune_flags)
 def finetune(options: Namespace, console: Console) -> Answer:
     """Fine-tune a model on labelled examples."""
-    if options.task in RENAMED_TASKS and options.task not in TASKS:
-        raise UsageError(f"--task {options.task} was renamed: use --task {RENAMED_TASKS[options.task]}")
     usage = "a model and labelled examples: keel finetune models/mine train.tsv --out new"
     model, files, options = _with_recipe(options, usage)
     data, out = labelled_source(files), options.out

@@ -30,7 +30,7 @@ BYTE_SYMBOLS = 257
 """Symbols of the uniform byte model for unknown words: every byte, and an end."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Perplexity(Scores):
     """Perplexity per token (of the model's tokenizer) and per word (in Chinese, per character), and bits per byte;
     `count` is the number of predictions.
@@ -60,13 +60,15 @@ class Perplexity(Scores):
         lines = []
         for name in self.losses:
             figures = [f"{self.values[f'{name} {what}']:.4g} {what}" for what in _units(self.unit)]
-            lines.append(f"{name}: perplexity {', '.join(figures)}")
+            of = f" ({name})" if len(self.losses) > 1 else ""
+            lines.append(f"perplexity{of}: {', '.join(figures)}")
         sizes = pluralize(self.words, self.unit), pluralize(self.bytes, "byte")
         read = f"{pluralize(self.tokens, 'token')} ({self.unknown:,} unknown), {', '.join(sizes)}"
         lines.append(f"{read}; {self.count:,} predictions, each {self.context}")
         if self.unknown:
             what = f"{pluralize(self.unknown, 'unknown token')} with {self.unknown_bytes:,} bytes"
-            lines.append(f"{what}: log2({BYTE_SYMBOLS}) bits for each byte and end, per {self.unit} and per byte")
+            cost = f"scored byte by byte by a uniform model of {BYTE_SYMBOLS} symbols"
+            lines.append(f"{what}: {cost}, per {self.unit} and per byte")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

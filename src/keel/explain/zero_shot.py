@@ -54,7 +54,7 @@ def predict_last_words(model: Model, examples: Examples, *, on_event: OnEvent = 
 
     note = "perplexity is per last word"
     if unknown.any():
-        cost = f"wrong, and log2({BYTE_SYMBOLS}) bits for each byte and the end"
+        cost = f"wrong, scored byte by byte by a uniform model of {BYTE_SYMBOLS} symbols"
         note += f"; {np.count_nonzero(unknown):,} are not in the vocabulary: {cost}"
     wrong = np.flatnonzero(~correct)
     errors = [

@@ -71,7 +71,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
         parts |= architecture.classes.get(named, set())
     tokenizer = Tokenizer.load(folder)
     if config.get("keel", {}).get("task", {}).get(TARGET) and not (folder / TARGET).is_dir():
-        raise KeelError(f"{folder} lacks the folder {TARGET}, the tokenizer of generated text: copy it too")
+        raise KeelError(f"{folder} lacks the folder {TARGET}, the tokenizer of generated text: copy the whole folder")
     with torch.device("meta"):
         encoder = system.build_encoder(vocab_size)
         network: nn.Module = nn.ModuleDict({"encoder": encoder})

@@ -132,6 +132,9 @@ class Scores:
         except OSError as error:
             raise KeelError(f"{folder} cannot be written to ({error.strerror}): choose another --out") from None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
     def __str__(self) -> str:
         positive = f" (f1 is for class {self.positive!r})" if self.positive is not None else ""
         values = ", ".join(f"{name} {score:.3f}" for name, score in self.values.items())

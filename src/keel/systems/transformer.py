@@ -51,7 +51,8 @@ class TransformerSystem(System):
 
     def __post_init__(self) -> None:
         if self.width % self.head_dim:
-            raise UsageError(f"width {self.width} is not a multiple of head_dim {self.head_dim}: change one of them")
+            what = f"--system.width {self.width} is not a multiple of --system.head_dim {self.head_dim}"
+            raise UsageError(f"{what}: change one of them")
 
     @property
     def finetuning_fields(self) -> tuple[str, ...]:

@@ -276,7 +276,11 @@ class _Run:
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
             old, new = before.get(changed[0]), now.get(changed[0])
-            change, remedy = f"{changed[0]} = {old!r}, not {new!r}", "the old value"
+            if changed[0].startswith("system.") and not (changed[0] in before and changed[0] in now):
+                what = f"this run was started by a version of Keel with other settings ({changed[0]})"
+                raise UsageError(f"{what}: finish it with that version, or use --overwrite to start from scratch")
+            shown = [f"{value:g}" if isinstance(value, float) else repr(value) for value in (old, new)]
+            change, remedy = f"{changed[0]} = {shown[0]}, not {shown[1]}", "the old value"
             if all(isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16,}", value) for value in (old, new)):
                 # A fingerprint says nothing to the user: name what it is of.
                 was_of = state.get("sources", {}).get(changed[0], f"other {changed[0]}")

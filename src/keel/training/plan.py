@@ -43,7 +43,8 @@ class Train(Validated):
     accumulate: Count = 1
     """Gradient accumulation: micro-batches per step and device, to save memory."""
     optimizer: Literal["adamw", "muon", "own"] = "adamw"
-    """adamw; muon (Muon for the matrices inside the blocks, AdamW for the rest); own (the system's own updates)."""
+    """adamw; muon (Muon for the matrices inside the blocks, AdamW for the rest); own (the
+    custom updates of word2vec, GloVe, fastText and count-based systems)."""
     lr: Positive = 1e-4
     """Peak learning rate."""
     schedule: Schedule = "linear"
@@ -112,7 +113,8 @@ class Train(Validated):
         if self.threads > max_threads:
             raise UsageError(f"threads must be {max_threads} or less on this machine, not {self.threads}")
         if self.accumulate > self.batch:
-            raise UsageError(f"accumulate ({self.accumulate}) must not exceed the batch size ({self.batch})")
+            what = f"--train.accumulate {self.accumulate} is more than the examples of --batch {self.batch}"
+            raise UsageError(f"{what}: lower it, or use a larger batch")
 
     def check_length(self) -> None:
         """Refuse a run without a length, with several, or without an end."""

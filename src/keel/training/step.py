@@ -46,7 +46,7 @@ class Stepper:
 
     def __init__(self, objective: Objective, data: Any, train: Train, world: World, on_event: OnEvent):
         if train.optimizer == "own":
-            raise UsageError("this system has no own updates: use --train.optimizer adamw or muon")
+            raise UsageError("this system has no custom updates: use --train.optimizer adamw or muon")
         self.objective, self.train, self.world, self.on_event = objective, train, world, on_event
         self.parts = train.accumulate
         """Micro-batches per step: more than `train.accumulate` after running out of memory."""
@@ -185,13 +185,13 @@ class CustomUpdateStepper:
             remedy = "use --device cpu and --threads, no torchrun"
             raise UsageError(f"this system trains on the CPU in one process: {remedy}")
         if train.optimizer != "own":
-            raise UsageError("this system has its own updates and no optimizer: leave out --train.optimizer")
+            raise UsageError("this system has custom updates and no optimizer: leave out --train.optimizer")
         plain = Train(steps=1)
         for name in Train.GRADIENT_SETTINGS:
             if getattr(train, name) != getattr(plain, name):
-                raise UsageError(f"this system has its own updates, without {name}: leave out --train.{name}")
+                raise UsageError(f"this system has custom updates, without {name}: leave out --train.{name}")
         if train.layer_decay != 1 or train.unfreeze != "none":
-            raise UsageError("this system has its own updates: leave out --layer-decay and --unfreeze")
+            raise UsageError("this system has custom updates: leave out --layer-decay and --unfreeze")
         self.objective, self.data, self.train = objective, data, train
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
