@@ -45,7 +45,7 @@ def test_every_setting_has_its_line_of_help(system: type[TransformerSystem]) -> 
         ({"head_dim": 0}, "head_dim must be 1 or more"),
         ({"attention_dropout": 1.0}, "attention_dropout must be 0 or more and below 1"),
         ({"norm_epsilon": 0.0}, "norm_epsilon must be above 0"),
-        ({"width": 100}, "width=100 is not a multiple of head_dim=64"),
+        ({"width": 100}, "width=100 is not a multiple of"),
     ],
 )
 def test_stacks_that_cannot_be_are_refused(
