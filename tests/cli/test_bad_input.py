@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from keel.tasks import TASKS
+
+ENCODER_TASKS = [name for name in TASKS if name != "seq2seq"]
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
@@ -90,7 +93,7 @@ def test_a_text_is_no_file_of_texts(text: str, run: Run, folder: Path, refused: 
 
 
 def test_a_file_that_is_not_there(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
-    for task in ("classify", "tag", "pair"):
+    for task in ENCODER_TASKS:
         words = ["finetune", folder / "base", tmp_path / "none.conll", "--task", task, "--out", tmp_path / "m"]
         refused(run(*words), 1, f"there is no file {tmp_path / 'none.conll'}: check the name and the current folder")
 
@@ -120,7 +123,7 @@ def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tm
         both, message = (folder / "train.tsv", second), "two parallel files are for --task seq2seq"
         refused(run("predict", folder / "tuned", *both), 2, message)
         refused(run("evaluate", folder / "tuned", *both), 2, message)
-        for task in ("classify", "pair", "tag", "choose"):
+        for task in ENCODER_TASKS:
             words = ["finetune", folder / "base", *both, "--task", task, "--out", tmp_path / "m"]
             refused(run(*words), 2, message, str(second))
 

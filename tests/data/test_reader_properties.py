@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keel.data.examples import Columns, read_examples
-from keel.data.multiple_choice_files import read_choices
 from keel.data.parallel_text import read_aligned
 from keel.data.tag_schemes import Entity, Scheme, detect_scheme, extract_entities, invalid_transitions, write_tags
 from keel.data.tagged_sentences import read_tagged_sentences
 from keel.errors import KeelError
+from keel.tasks import TASKS
 
 bounded = settings(
     max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -108,15 +108,11 @@ def test_parallel_lines_are_read_as_they_were_written(tmp_path: Path, pairs: lis
 
 
 READERS: dict[str, Any] = {
-    "classify": lambda path: read_examples(path, pair=False),
-    "pair": lambda path: read_examples(path, pair=True),
-    "tag": read_tagged_sentences,
+    **{name: task.read_examples for name, task in TASKS.items()},
     "columns": lambda path: read_tagged_sentences(path, Columns(format="columns")),
     "conllu": lambda path: read_tagged_sentences(path, Columns(format="conllu")),
     "slashes": lambda path: read_tagged_sentences(path, Columns(format="slashes")),
     "segmented": lambda path: read_tagged_sentences(path, Columns(format="segmented")),
-    "choose": read_choices,
-    "seq2seq": read_aligned,
 }
 FRAGMENT = st.sampled_from(
     ["\t", "\n", "\n\n", ",", '"', " ", "||", "__label__a ", "a/NN ", "[a/n b/n]nt ", "-DOCSTART-", "# x = 1", "1\ta\t",
