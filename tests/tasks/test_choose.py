@@ -18,6 +18,17 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
+from tests.golden import texts
+from tests.tasks.task_sample import TaskSample
+
+SAMPLE = TaskSample(
+    examples=texts.choices(40),
+    inputs=[("the cook burns", ["the soup .", "the net ."]), ("the judge", ["reads", "signs", "hauls"])],
+    bad_input="a text alone",
+    file="data.jsonl",
+    row=lambda example: json.dumps({"context": example[0][0], "choices": example[0][1], "label": example[1]}),
+    bad_rows=['{"context": "a film", "choices": ["is good"], "label": 0}'],
+)
 
 WORDS = ["the", "a", "film", "story", "actor", "scene", "old", "new", "quiet", "loud", "red", "blue", "house", "garden"]
 Item = tuple[tuple[str, list[str]], int]

@@ -13,6 +13,16 @@ from keel.errors import KeelError
 from keel.tasks.classify import TextClassification
 from keel.training.loop import fit
 from keel.training.plan import Train
+from tests.golden import texts
+from tests.tasks.task_sample import TaskSample
+
+SAMPLE = TaskSample(
+    examples=texts.single_label(48),
+    inputs=["the captain hauls the net .", "a heavy cake is what the cook burns .", "the boat and the judge"],
+    bad_input=("a", "pair"),
+    header="sentence\tlabel\n",
+    bad_rows=["a good film\tyes\textra", "a bad film\tno"],
+)
 
 MakeTask = Callable[..., TextClassification]
 Sentences = Callable[..., list[tuple[str, str]]]

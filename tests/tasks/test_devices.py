@@ -15,23 +15,13 @@ from keel.systems.gpt import Gpt
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.system import System
 from keel.systems.transformer import Transformer
+from keel.tasks import TASKS
+from tests.tasks.task_sample import sample_of
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
-TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("long film", "bad")]
-PAIRS = [
-    ("the film", "old", "yes"),
-    ("the house", "long", "no"),
-    ("a story", "quiet", "yes"),
-    ("an actor", "red", "no"),
-]
-QUESTIONS = [(("the film was", ["old", "a house", "long"]), 0), (("the actor was", ["quiet", "it"]), 1)]
-TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "classify": (TEXTS, {"lm_loss": 0.5}),
-    "pair": (PAIRS, {"orders": "both"}),
-    "choose": (QUESTIONS * 2, {}),
-}
+SETTINGS: dict[str, dict[str, Any]] = {"classify": {"lm_loss": 0.5}, "pair": {"orders": "both"}}
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 WRITERS: list[System] = [
     Transformer(layers=1, decoder_layers=1, width=32, head_dim=16, max_positions=24, dropout=0.0, label_smoothing=0.01),
@@ -66,17 +56,18 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [name for name in TASKS if not sample_of(name).generates])
 def test_what_a_gpt_learned(task: str, device: str, base: Path, tmp_path: Path) -> None:
-    data, settings = TASKS[task]
+    data, settings = sample_of(task).examples[:5], SETTINGS.get(task, {})
     there, here = finetune_both(
-        base, data * 4, device, tmp_path / "m", task=task, steps=40, batch=8, lr=3e-3, **settings
+        base, data * 4, device, tmp_path / "m", task=task, steps=60, batch=8, lr=3e-3, **settings
     )
-    right = [str(label) for *_, label in data]
     for model in (there, here):
-        assert [str(found.get("label", found.get("choice"))) for found in keel.predict(model, data)] == right
-    messages, wanted = ([found["probability"] for found in keel.predict(model, data)] for model in (there, here))
-    assert messages == pytest.approx(wanted, abs=2e-3)
+        scores = keel.evaluate(model, data)
+        assert scores.values[scores.main].value > 0.7  # tags of words depend on later words, which GPT does not see
+    inputs = TASKS[task].read_examples(data)
+    found, wanted = (model.task.predict(inputs).estimates for model in (there, here) if model.task)
+    assert found == pytest.approx(wanted, abs=2e-3)
 
 
 def numbers(count: int) -> list[tuple[str, str]]:

@@ -13,6 +13,17 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
+from tests.golden import texts
+from tests.tasks.task_sample import TaskSample
+
+SAMPLE = TaskSample(
+    examples=texts.pairs(48),
+    inputs=[("the cook burns the soup .", "a strange cake"), ("the judge", "the boat is small .")],
+    bad_input=3,
+    header="sentence1\tsentence2\tlabel\n",
+    row=lambda example: "\t".join([*example[0], example[1]]),
+    bad_rows=["a film\ta movie\tyes"] * 4,  # only one class
+)
 
 PAIRS = [("the old film", "a story"), ("red house", "blue house and garden"), ("quiet", "loud actor"), ("new", "new")]
 

@@ -35,6 +35,18 @@ from keel.systems.transformer import Transformer
 from keel.tasks import sequence_to_sequence
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 from keel.training.counter_rng import CounterRng
+from tests.golden import texts
+from tests.tasks.task_sample import TaskSample
+
+SAMPLE = TaskSample(
+    examples=texts.translations(40),
+    inputs=["one two", "five"],
+    bad_input=3,
+    header="source\ttarget\n",
+    bad_rows=["one two\t", "two one\tzwei eins"],
+    main_score="bleu",
+    generates=True,
+)
 
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_dim": 16, "max_positions": 24}

@@ -31,6 +31,18 @@ from keel.tasks.tag import TokenClassification, word_windows
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
+from tests.golden import texts
+from tests.tasks.task_sample import TaskSample
+
+SAMPLE = TaskSample(
+    examples=texts.tagged(48),
+    inputs=["the cook burns the soup .", "around noon a pilot"],
+    bad_input=[["Rome", 3]],
+    file="data.conll",
+    row=lambda example: "".join(f"{word} {tag}\n" for word, tag in zip(*example, strict=True)),
+    bad_rows=["Rome B-LOC", "is", "old O", ""],
+    main_score="f1",
+)
 
 TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
 CITIES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
