@@ -8,6 +8,7 @@ import torch
 
 from keel.api.run_folder import hardware
 from keel.api.settings import TextSettings, corpus_of
+from keel.data.corpus import Corpus
 from keel.errors import KeelError
 from keel.events import ignore
 
@@ -30,6 +31,7 @@ def documents(source: Any, **settings: Any) -> list[str]:
 )
 def test_a_list_of_strings_is_a_list_of_texts(texts: list[str]) -> None:
     assert documents(texts) == [text for text in texts if text]
+    assert [*Corpus(texts).documents()] == documents(texts)
     assert documents(tuple(texts)) == documents(text for text in texts) == documents(texts)
 
 
@@ -49,7 +51,7 @@ def test_a_string_or_a_path_is_a_file_or_a_pattern(tmp_path: Path, monkeypatch: 
 def test_a_data_frame_is_a_table() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"text": ["one", "two"], "body": ["three", "four"]})
-    assert documents(table) == ["one", "two"]
+    assert documents(table) == [*Corpus(table).documents()] == ["one", "two"]
     assert documents(table, text_column="body") == ["three", "four"]
     with pytest.raises(KeelError, match="no column 'title': it has 'text', 'body'; set text_column"):
         documents(table, text_column="title")
@@ -60,7 +62,7 @@ def test_what_is_no_text_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="the name of a text file is empty: give files"):
         documents("")
     for source in (None, 5):
-        with pytest.raises(KeelError, match=f"{source} is neither a file nor a list of them: give the names"):
+        with pytest.raises(KeelError, match=f"{source} is neither a file nor a list of texts: give the names"):
             documents(source)
     with pytest.raises(KeelError, match="document 1 of the list is a float: give strings only"):
         documents(["one text", float("nan")])

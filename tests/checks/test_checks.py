@@ -237,6 +237,19 @@ def test_seq2seq_pairs(tmp_path: Path, model: Model, capsys: pytest.CaptureFixtu
     assert not [finding for finding in report.findings if finding.severity != "note"]
 
 
+def test_a_list_is_a_list_of_texts_or_of_labelled_texts(tmp_path: Path) -> None:
+    file = str(write(tmp_path / "one.tsv", ["text\tx", "text\ty"]))
+    (facts,) = check([file, "another text. And more."]).files.values()
+    assert (facts["documents"], "encoding" in facts) == (2, False)
+    report = check([("good film", "good"), ("bad film", "bad"), ("bad film", "bad")])
+    assert report.files["the list"]["contents"].startswith("3 ")
+    find_one(report, "note", "1 duplicate example")
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": ["good film", "bad film"] * 3, "label": ["good", "bad"] * 3})
+    assert check(table, task="classify").files["the table"]["contents"].startswith("6 ")
+    find_one(check([("a", "b", "c", "d")], task="classify"), "error", "give a text or (text, label)")
+
+
 def test_the_command_exits_1_on_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "one.tsv", [f"text {number}\tx" for number in range(9)])
     assert main(["check", str(file), "--task", "classify"]) == 1

@@ -19,7 +19,7 @@ def test_blank_lines_and_files_part_documents(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "\n\none\ntwo\n\n  \nthree\n")
     write(tmp_path / "b.txt", "four")
     assert list(Corpus(f"{tmp_path}/*.txt").documents()) == ["one\ntwo", "three", "four"]
-    assert list(Corpus([tmp_path / "b.txt", str(tmp_path / "a.txt")]).documents()) == ["four", "one\ntwo", "three"]
+    assert list(Corpus([tmp_path / "b.txt", tmp_path / "a.txt"]).documents()) == ["four", "one\ntwo", "three"]
     assert Corpus(f"{tmp_path}/*.txt").files == [tmp_path / "a.txt", tmp_path / "b.txt"]
 
 

@@ -24,7 +24,7 @@ def test_two_files_are_read_side_by_side(tmp_path: Path) -> None:
     source, target = tmp_path / "train.en", tmp_path / "train.de.gz"
     source.write_text("\n".join(ENGLISH) + "\n", encoding="utf-8")
     target.write_bytes(gzip.compress(("\n".join(GERMAN) + "\n").encode()))
-    for given in ((source, target), f"{source},{target}"):
+    for given in ((source, target), (str(source), str(target))):
         examples = read_aligned(given)
         assert pairs(examples) == list(zip(ENGLISH, GERMAN, strict=True))
         assert examples.kind == TextTarget()

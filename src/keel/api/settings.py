@@ -1,8 +1,7 @@
 """Settings of verbs: passed as objects or as single keywords, each routed to the dataclass with a field of its name."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from keel.config import Count, Doc, Ge, Le, Validated, replace, unknown_name
@@ -123,20 +122,10 @@ def _refusal(name: str, known: set[str], fixed: set[str], system: Any) -> UsageE
 
 
 def corpus_of(source: Source, text: TextSettings, on_event: OnEvent) -> Corpus:
-    """A corpus of files (a str, a Path or a list of Paths), of a list of texts, or of a DataFrame's text column."""
+    """A corpus with these settings, or a given one with their sentence splitting."""
     sentences = "split" if text.sentences == "auto" else text.sentences
     if isinstance(source, Corpus):
         return source.with_sentences(sentences)
-    if hasattr(source, "columns"):
-        if text.text_column not in source.columns:
-            known = ", ".join(map(repr, source.columns))
-            raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known}; set --text-column")
-        return Corpus.of([str(value) for value in source[text.text_column]], sentences=sentences)
-    if isinstance(source, Iterable) and not isinstance(source, str | Path):
-        items = list(source)
-        if not all(isinstance(item, Path) for item in items) or not items:
-            return Corpus.of(items, sentences=sentences)
-        source = items
     return Corpus(
         source,
         text_column=text.text_column,

@@ -11,7 +11,6 @@ from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples
-from keel.data.parallel_text import two_files
 from keel.data.tables import FASTTEXT
 from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
@@ -24,7 +23,7 @@ __all__ = ["Finding", "Report", "check"]
 
 
 def check(
-    files: str | Path | Iterable[str | Path],
+    source: Any,
     *,
     model: Model | str | Path | None = None,
     task: str = "",
@@ -33,10 +32,12 @@ def check(
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Report:
-    """Check text or labelled files, the training file first.
+    """Check text or labelled examples.
 
-    For seq2seq, two consecutive plain text files are read as source and target. With a `model`, lengths are counted in
-    its tokens; with `minutes`, the device is measured and a model size recommended. `settings` are fields of `Columns`.
+    `source` is a file or pattern, a list of texts or (text, label) pairs, a DataFrame, or a list of Paths, the training
+    file first; for seq2seq, two consecutive plain text files are read as source and target. With a `model`, lengths are
+    counted in its tokens; with `minutes`, the device is measured and a model size recommended. `settings` are fields of
+    `Columns`.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
@@ -46,18 +47,21 @@ def check(
         model = Model.load(model, on_event=on_event)
     columns = replace(Columns(), **settings)
     tokenizer = model.tokenizer if model else None
+    source = list(source) if isinstance(source, Iterator) else source  # read twice
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = Corpus(_split_pairs(files) if task == "seq2seq" else files)  # keeps text read from stdin alive
-    for group in _groups(named.files, task, columns):
-        path = group[0]
-        name = " and ".join([str(path), *(other.name for other in group[1:])])
-        names = (name, *map(str, group))
+    named = _named_files(source)  # kept, as text of stdin goes with it
+    for group in [(source,)] if named is None else _groups(named.files, task, columns):
+        path: Any = group[0]
+        names = ("the table" if hasattr(source, "columns") else "the list",)
+        if named:
+            names = (" and ".join([str(path), *(other.name for other in group[1:])]), *map(str, group))
+        name = names[0]
         facts = report.files[name] = {}
         events: list[Event] = []
         try:
-            if file_kind(path) != "parquet":
+            if named and file_kind(path) != "parquet":
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled(group if len(group) > 1 else path, task, columns, events.append):
@@ -86,10 +90,12 @@ def check(
     return report
 
 
-def _split_pairs(files: str | Path | Iterable[str | Path]) -> list[str | Path]:
-    """Single files, also from "source,target" names."""
-    items = [files] if isinstance(files, str | Path) else list(files)
-    return [each for item in items for each in two_files(item) or (item,)]
+def _named_files(source: Any) -> Corpus | None:
+    """The files of a name, a pattern or Paths; None for texts, examples or a table in memory."""
+    several = isinstance(source, Iterable) and not isinstance(source, str)
+    if several and (hasattr(source, "columns") or not all(isinstance(item, Path) for item in source)):
+        return None
+    return Corpus(source)
 
 
 def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Path, ...]]:
@@ -109,16 +115,15 @@ def _first_line(path: Path, columns: Columns) -> str:
         return ""
 
 
-def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
-    """The examples of a file, if there is a task or the file has labels."""
+def _labelled(path: Any, task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
+    """The examples of a source, if there is a task or the source has labels."""
     if task:
         examples = TASKS[task].read_examples(path, columns, on_event)
         if task == "seq2seq" and examples.kind is None:
             remedy = "name the file of targets after it, or give a table with a column for each"
-            raise KeelError(f"{path} has sources without targets: {remedy}")
+            raise KeelError(f"{examples.source} has sources without targets: {remedy}")
         return examples
-    assert isinstance(path, Path)
-    if file_kind(path) == "txt":
+    if isinstance(path, Path) and file_kind(path) == "txt":
         first = _first_line(path, columns)
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None

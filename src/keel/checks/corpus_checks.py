@@ -45,18 +45,18 @@ class _Duplicates:
 
 
 class CorpusFacts:
-    """Facts about a corpus of one file, from one pass over it."""
+    """Facts about a corpus of one file or of texts in memory, from one pass over it."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer | None):
-        (path,) = corpus.files
-        self.name, self.facts, self.tokens = str(path), dict[str, Any](), 0
+        path = corpus.files[0] if corpus.files else None
+        self.name, self.facts, self.tokens = str(path or "the list"), dict[str, Any](), 0
         self.characters = 0
         self.sample: list[str] = []
         """Documents from its beginning, truncated if very long."""
         self.lines, self.documents = _Duplicates("lines"), _Duplicates("documents")
         self.longest, self.long_word = (0, 0), 0
         """Length and number of the longest line; number of the first line with an over-long word."""
-        self._read(corpus, numbered=file_kind(path) == "txt")
+        self._read(corpus, numbered=path is not None and file_kind(path) == "txt")
         if not self.characters:
             return
         sampled = sum(map(len, self.sample))
@@ -69,9 +69,10 @@ class CorpusFacts:
             self.unknown = float((ids == tokenizer.unknown_id).mean()) if tokenizer.has_special_token("unk") else 0.0
         about = "" if sampled == self.characters else "about "
         self.tokens = round(self.characters / per_token)
+        size = (path.stat().st_size if path else self.characters) / 1e6
         self.facts = {
             "contents": f"text, {'Chinese' if language == 'zh' else 'English'} by its characters",
-            "size": f"{path.stat().st_size / 1e6:,.1f} MB",
+            "size": f"{size:,.1f} {'MB' if path else 'million characters'}",
             "documents": self.documents.count,
             "sentences": f"{about}{round(self.sentences * self.characters / sampled):,}",
             "tokens": f"{'' if tokenizer and not about else 'about '}{self.tokens:,}",

@@ -2,15 +2,18 @@
 
 from argparse import Namespace
 from dataclasses import asdict
+from pathlib import Path
 
 from keel.api import conversion, inference
 from keel.checks import check as check_files
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags, load, section
 from keel.cli.console import Console
 from keel.cli.model_info import describe
+from keel.cli.training_commands import comma_separated
 from keel.data.examples import Columns
 from keel.formats.registry import FORMATS
 from keel.tasks import TASKS
+from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 FILES = "Text for pre-training, or labelled files: training, then test; for seq2seq pairs of parallel files."
 SOURCE = "A Hugging Face folder (pickled weights too), a fastText or ELMo model, or a word vector file."
@@ -32,7 +35,9 @@ def check(options: Namespace, console: Console) -> Answer:
     """Check data before training: encoding, labels, overlap, duplicates, lengths."""
     model = load(options, console) if options.model else None
     settings = {"task": options.task, "minutes": options.minutes, "device": options.device, **options.settings}
-    report = check_files(options.files, model=model, on_event=console, **settings)
+    parallel = options.task == SequenceToSequence.name
+    files = [path for name in options.files for path in (parallel and comma_separated(name)) or (Path(name),)]
+    report = check_files(files, model=model, on_event=console, **settings)
     return Answer(lines=report.lines(), data=report.to_dict(), code=1 if report.errors else 0)
 
 

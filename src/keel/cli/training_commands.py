@@ -14,7 +14,6 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.label_kinds import TagLabels, TextTarget
-from keel.data.parallel_text import two_files
 from keel.data.text_files import file_kind
 from keel.errors import UsageError
 from keel.events import pluralize
@@ -186,7 +185,7 @@ def _join_parallel_files(line: Sequence[str]) -> list[str]:
             continue
         index = words.index(flag) + 1
         first, second = [*words[index:], "--", "--"][:2]
-        whole = first == "none" or first.endswith("%") or two_files(first) or file_kind(Path(first)) != "txt"
+        whole = first == "none" or first.endswith("%") or comma_separated(first) or file_kind(Path(first)) != "txt"
         if not whole and not second.startswith("--"):
             words[index : index + 2] = [f"{first},{second}"]
     return words
@@ -198,6 +197,9 @@ def finetune(options: Namespace, console: Console) -> Answer:
     usage = "a model and labelled examples: keel finetune models/mine train.tsv --out new"
     model, files, options = _with_recipe(options, usage)
     data, out = labelled_source(files), options.out
+    for name in ("dev", "test"):
+        if options.task == SequenceToSequence.name and isinstance(options.settings.get(name), str):
+            options.settings[name] = comma_separated(options.settings[name]) or options.settings[name]
     tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
     lines = [f"{out} is ready: {pluralize(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
@@ -215,4 +217,10 @@ def labelled_source(files: Sequence[str]) -> str | tuple[Path, ...]:
     """One file, or two parallel files."""
     if len(files) > 2:
         raise UsageError(f"{len(files)} files were given: give one or, for seq2seq, two parallel files")
-    return files[0] if len(files) == 1 else tuple(map(Path, files))
+    return comma_separated(files[0]) or files[0] if len(files) == 1 else tuple(map(Path, files))
+
+
+def comma_separated(argument: str) -> tuple[Path, ...]:
+    """Two parallel files in one argument, val.en,val.de; none if it is the name of one file."""
+    names = argument.split(",")
+    return tuple(map(Path, names)) if len(names) == 2 and not Path(argument).exists() else ()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from keel.data.text_files import TextFile, file_kind, read_table, replace_all_su
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 
-Source = str | Path | Iterable[str | Path]
+Source = Any
+"""A file or pattern (str, Path, "-"), a list of texts or of Paths, or a DataFrame with a text column."""
 Dedup = Literal["none", "lines", "documents"]
 
 BLOCK = 1 << 20
@@ -56,12 +57,20 @@ class Corpus:
         on_event: OnEvent = ignore,
     ):
         self._configure(text_column, encoding, dedup, sentences, on_event)
+        if hasattr(source, "columns"):
+            if text_column not in source.columns:
+                known = ", ".join(map(repr, source.columns))
+                raise UsageError(f"the DataFrame has no column {text_column!r}: it has {known}; set --text-column")
+            source = [str(value) for value in source[text_column]]
         if not isinstance(source, Iterable | Path):
-            what = f"{source!r} is neither a file nor a list of them"
-            raise UsageError(f"{what}: give the names of text files, or texts as keel.Corpus.of([...])")
-        remedy = "; texts may be given as keel.Corpus.of([...])" if isinstance(source, list) else ""
-        for item in [source] if isinstance(source, str | Path) else source:
-            self.files += [self._spooled()] if str(item) == "-" else _matching(str(item), remedy)
+            what = f"{source!r} is neither a file nor a list of texts"
+            raise UsageError(f"{what}: give the names of text files, a list of texts or a DataFrame")
+        items = [source] if isinstance(source, str | Path) else list(source)
+        if not isinstance(source, str) and not all(isinstance(item, Path) for item in items):
+            self._texts = _checked_texts(items)
+            return
+        for item in items:
+            self.files += [self._spooled()] if str(item) == "-" else _matching(str(item))
         if not self.files:
             raise KeelError("no text files were named: give files, a pattern such as 'data/*.txt', or -")
 
@@ -75,13 +84,9 @@ class Corpus:
         on_event: OnEvent = ignore,
     ) -> "Corpus":
         """Make a corpus of documents in memory: a list, or a column of a DataFrame."""
-        texts = [documents] if isinstance(documents, str) else list(documents)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
         corpus._configure("text", "auto", dedup, sentences, on_event)
-        corpus._texts = replace_all_surrogates(texts)
+        corpus._texts = _checked_texts([documents] if isinstance(documents, str) else list(documents))
         return corpus
 
     def _configure(
@@ -249,17 +254,23 @@ class _Seen:
         return True
 
 
-def _matching(pattern: str, remedy: str) -> list[Path]:
+def _checked_texts(texts: list[Any]) -> list[str]:
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
+    return replace_all_surrogates(texts)
+
+
+def _matching(pattern: str) -> list[Path]:
     if not pattern:
         raise KeelError("the name of a text file is empty: give files, a pattern such as 'data/*.txt', or -")
     if os.path.isdir(pattern):
-        what = f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'"
-        raise KeelError(what + remedy)
+        raise KeelError(f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'")
     if os.path.exists(pattern):  # which finds no fault with a name that is too long
         return [Path(pattern)]
     found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if not Path(name).is_dir()]
     if not found:
-        raise KeelError(f"there is no file {pattern[:LONGEST_SHOWN]}: check the name and the current folder{remedy}")
+        raise KeelError(f"there is no file {pattern[:LONGEST_SHOWN]}: check the name and the current folder")
     return found
 
 

@@ -16,12 +16,9 @@ NESTED = "translation"
 
 
 def two_files(source: Any) -> tuple[Any, Any] | None:
-    """Two parallel files: a tuple, or two names separated by a comma."""
+    """The sides of a tuple of two parallel files, or of two lists; a tuple of pairs is a list."""
     if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[0], tuple):
         return source[0], source[1]
-    if isinstance(source, str) and source.count(",") == 1 and not Path(source).exists():
-        first, second = source.split(",")
-        return first, second
     return None
 
 

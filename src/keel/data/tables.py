@@ -1,6 +1,5 @@
 """Tables of labelled texts: their rows, which columns hold text and label, and which kind the labels are of."""
 
-import os
 import re
 import shutil
 import sys
@@ -170,14 +169,10 @@ def load_table(source: Any, columns: Columns, on_event: OnEvent, *, pair: bool) 
 
 
 def refuse_two_files(source: Any) -> None:
-    """Refuse two files where one is expected."""
-    if isinstance(source, tuple) and len(source) == 2 and any(map(_is_file, source)):
+    """Refuse two files, a tuple of two Paths, where one is expected."""
+    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(item, Path) for item in source):
         remedy = "give one file with the labels in a column"
         raise UsageError(f"{source[0]} and {source[1]}: two parallel files are for --task seq2seq: {remedy}")
-
-
-def _is_file(item: Any) -> bool:
-    return isinstance(item, Path) or (isinstance(item, str) and os.path.isfile(item))
 
 
 def _tuples(items: list[Any], locations: Locations, pair: bool) -> Table:
