@@ -15,6 +15,10 @@ from keel.errors import KeelError, naming_flags
         ("--labels regression reads them as numbers", "labels='regression' reads them as numbers"),
         ("--labels must be one of these", "labels must be one of these"),
         ("--train.steps is for --task tag", "train.steps is for task='tag'"),
+        ("data/--no-x.tsv:3: the label '--task foo' is new", "data/--no-x.tsv:3: the label '--task foo' is new"),
+        ('--no-x.tsv:3: --task tag reads "it\'s --lr 3"', "--no-x.tsv:3: task='tag' reads \"it's --lr 3\""),
+        ("the system's --lr 3 and the paper's --batch 4", "the system's lr=3 and the paper's batch=4"),
+        ("a/--seed 3/b.txt has no column --lr-x", "a/--seed 3/b.txt has no column --lr-x"),
         ("use keel finetune cnn FILE --task tag: or --beam 5", "use keel finetune cnn FILE --task tag: or beams=5"),
     ],
 )

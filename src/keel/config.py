@@ -29,7 +29,7 @@ from typing import (
     get_type_hints,
 )
 
-from keel.errors import KeelError, UsageError
+from keel.errors import KNOWN, KeelError, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -127,6 +127,9 @@ class Validated:
     given: frozenset[str]
     """The fields that were passed, as opposed to those left at their defaults; where all are passed, as
     `dataclasses.replace` does, those that differ from their defaults."""
+
+    def __init_subclass__(cls) -> None:
+        KNOWN.update(cls.__annotations__)  # messages name them as flags
 
     def __new__(cls, **fields: Any) -> Self:
         hints = _hints(cls)

@@ -11,7 +11,13 @@ from contextlib import contextmanager
 FLAGS = {"beams": "beam", "among": "in"}
 """Arguments whose flag has another name."""
 ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
-FLAG = re.compile(r"(?P<command>\bkeel [a-z]+ [^:;,()`]*)|(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9._-]*[a-z0-9])")
+KNOWN = {"among", "approximate", "by", "by_pattern", "clean", "cut", "data", "dev", "folds", "freeze", "from_scratch",
+         "model", "out", "overwrite", "pairs", "probe", "probe_task", "seeds", "size", "stop", "stride", "task", "test",
+         "text", "tokens", "top", "trace", "train", "words"}  # fmt: skip
+"""Arguments of verbs; `Validated` adds the settings."""
+KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"
+"""A whole command to copy, or quoted data."""
+FLAG = re.compile(KEPT + r"|(?<![\w/\\-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9._-]*[a-z0-9])(?![\w/])", re.DOTALL)
 VALUE = re.compile(r" (?:(?P<number>\d[\w.%]*\w|\d%?)|(?P<word>[a-z0-9]+)\b)")
 WORDS = {"labels": ("single", "multi", "regression"), "dedup": ("lines", "documents")}
 """Flags whose value is one of these words; every word after --task is a value, and true and false are everywhere."""
@@ -42,11 +48,11 @@ def for_caller(message: str) -> str:
     parts: list[str] = []
     end = 0
     for found in FLAG.finditer(message):
-        if found["command"]:  # a whole command to copy
+        name = ARGUMENTS.get(found["name"], found["name"] or "").replace("-", "_")
+        if name.rpartition(".")[2] not in KNOWN:  # kept, or the name of a file
             continue
         parts.append(message[end : found.start()])
         end = found.end()
-        name = ARGUMENTS.get(found["name"], found["name"]).replace("-", "_")
         value = VALUE.match(message, end)
         if found["no"]:
             name += "=False"
