@@ -82,7 +82,7 @@ EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("
 def learn(name: str, corpus: Path, out: Path, **settings: Any) -> Model:
     """A new model, from text or, where there is nothing to learn from it, from labels."""
     settings = {**SETTINGS, **SYSTEMS[name], **settings}
-    if supports(ALL[name](), "pretrain"):
+    if not supports(ALL[name](), "pretrain"):
         return finetune(name, EXAMPLES, dev=None, out=out, **settings)
     return pretrain(name, corpus, out=out, **settings)
 

@@ -1,4 +1,5 @@
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -6,13 +7,19 @@ import numpy as np
 import pytest
 import torch
 
+import keel
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.errors import KeelError, UsageError
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
-from keel.systems.system import System
+from keel.systems.cnn import Cnn
+from keel.systems.fasttext import FastText
+from keel.systems.ngram import Ngram
+from keel.systems.system import System, supports
+from keel.systems.transformer import Transformer
+from keel.systems.wordclass import Wordclass
 
 
 def make_documents(
@@ -142,3 +149,32 @@ def test_a_setting_is_held_to_its_annotation_when_a_system_is_made(kind: type[Sy
             with pytest.raises(UsageError, match=f"^{kind.__name__}: {field.name} must be one of '.*, not 'foo'$"):
                 kind(**{field.name: "foo"})
         assert kind(**{field.name: field.default}) == kind()
+
+
+@pytest.mark.parametrize(
+    ("system", "task", "trained", "supported"),
+    [
+        (Ngram(), "classify", False, False),
+        (Ngram(), "tag", True, False),
+        (Ngram(), "pretrain", True, False),
+        (Wordclass(), "classify", False, False),
+        (Wordclass(), "classify", True, True),
+        (Wordclass(), "seq2seq", True, False),
+        (FastText(supervised=True), "pretrain", False, False),
+        (FastText(supervised=True), "classify", False, True),
+        (Cnn(), "pretrain", False, False),
+        (Bert(), "seq2seq", False, False),
+        (Transformer(), "seq2seq", False, True),
+    ],
+)
+def test_what_a_system_does_not_support_has_a_reason(system: System, task: str, trained: bool, supported: bool) -> None:
+    assert supports(system, task, trained=trained) is supported
+    assert bool(system.unsupported_reason(task, trained=trained)) is not supported
+
+
+def test_unsupported_tasks_are_refused_before_anything_is_built(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="trained on labels"):
+        keel.pretrain("fasttext", ["a text"], out=tmp_path / "m", supervised=True)
+    with pytest.raises(UsageError, match="clustered from text"):
+        keel.finetune(Wordclass(), [("a", "x"), ("b", "y")], out=tmp_path / "m")
+    assert not (tmp_path / "m").exists()

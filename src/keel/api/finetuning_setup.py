@@ -19,7 +19,7 @@ from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
 from keel.formats.upgrades import RENAMED_TASKS
 from keel.model import Model
-from keel.systems.system import System, supports
+from keel.systems.system import System
 from keel.tasks import TASKS, Task
 from keel.tasks.head_settings import HeadSettings
 from keel.training.counter_rng import derive_seed
@@ -64,8 +64,8 @@ class FineTuningSetup:
             raise UsageError("--freeze keeps the pre-trained weights and --from-scratch drops them: use one of them")
         kind = TASKS[task]
         start, parent = resolve_start(base, out, settings, on_event, labelled=True)
-        if obstacle := supports(start, task):
-            raise UsageError(obstacle)
+        if reason := start.unsupported_reason(task, trained=parent is not None):
+            raise UsageError(reason)
         if freeze is None and parent and not from_scratch and "unfreeze" not in settings:
             freeze = start.feature_based
             if freeze:

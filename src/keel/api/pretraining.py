@@ -23,7 +23,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.model import Model
 from keel.model_card import Card
-from keel.systems.system import CountBased, CountingObjective, System, supports
+from keel.systems.system import CountBased, CountingObjective, System
 from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
@@ -115,11 +115,11 @@ def pretrain(
 
 def _route(start: System, parent: Model | None, values: dict[str, Any]) -> tuple[System, Train, TextSettings]:
     """The system, training and text settings of a run."""
-    if obstacle := supports(start, "pretrain"):
-        raise UsageError(obstacle)
     defaults = start.continued_pretraining_defaults if parent else start.pretraining_defaults
     tunable = start.tunable if parent else None
     system, train, text = route_settings(values, start, defaults, TextSettings(), only=tunable)
+    if reason := system.unsupported_reason("pretrain", trained=parent is not None):
+        raise UsageError(reason)
     if isinstance(system, CountBased) and train.epochs != 1:
         length = next(name for name in Train.LENGTHS if getattr(train, name))
         raise UsageError(f"{system.name} is count-based and reads the text exactly once: leave out --{length}")
@@ -132,8 +132,8 @@ def _read_probe(source: Source, task: str, system: System, train: Train, on_even
     """The labelled examples of the probe, a tenth of them held out; all is checked before the system is trained."""
     if task not in TASKS:
         raise unknown_name(task, TASKS, "--probe-task")
-    if obstacle := supports(system, task):
-        raise UsageError(obstacle)
+    if reason := system.unsupported_reason(task, trained=True):
+        raise UsageError(reason)
     kind = TASKS[task]
     found = LabelledData.read(kind, Columns(), source, "10%", seed=train.seed, on_event=on_event)
     if found.dev is None:

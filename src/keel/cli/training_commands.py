@@ -96,7 +96,7 @@ def _run_flags(flags: Flags, words: str, help: str, systems: Sequence[System]) -
 
 @_for_named_system
 def _pretrain_flags(flags: Flags, *systems: System) -> None:
-    trained = [name for name, kind in SYSTEMS.items() if not supports(kind(), "pretrain")]
+    trained = [name for name, kind in SYSTEMS.items() if supports(kind(), "pretrain")]
     system = f"A system ({', '.join(trained)}), or a model folder to continue to pre-train"
     corpus = "then text: txt, csv, tsv, jsonl or parquet, plain or compressed; patterns; - for stdin."
     _run_flags(flags, "SYSTEM CORPUS", f"{system}; {corpus}", systems)

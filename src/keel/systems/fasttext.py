@@ -93,6 +93,13 @@ class FastText(Word2vec):
             return super().finetuning_defaults(frozen)
         return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
+    def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
+        if task == "pretrain" and self.supervised:
+            return "a fastText classifier is trained on labels, not on plain text: use keel finetune"
+        if task == "pretrain" and self.kept_buckets >= 0:
+            return "a pruned model cannot continue pre-training: use the model before pruning"
+        return super().unsupported_reason(task, trained=trained)
+
     def build_encoder(self, vocab_size: int) -> "FastTextEncoder":
         return FastTextEncoder(
             vocab_size, self.width, self.ngram_vectors, pruned=self.kept_buckets >= 0, bags=self.supervised
@@ -111,10 +118,6 @@ class FastText(Word2vec):
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
-        if self.supervised:
-            raise UsageError("a fastText classifier is trained on labels, not on plain text: use keel finetune")
-        if self.kept_buckets >= 0:
-            raise UsageError("a pruned model cannot continue pre-training: use the model before pruning")
         return FastTextTraining(self, encoder, tokenizer)
 
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:

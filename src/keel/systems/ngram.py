@@ -7,7 +7,7 @@ words it follows rather than by its frequency ("Francisco" is frequent, but foll
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.token_store import disk_errors
 from keel.data.tokenizer import Tokenizer
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError
 from keel.nn.encoder import Encoder, Recorder
 from keel.systems.static_vectors import LastWords, WordSystem, check_distinct_words
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
@@ -34,8 +34,6 @@ SHARES = 40
 FALLBACK = (0.5, 1.0, 1.5)
 """Discounts of n-grams that occur once, twice or more often, where a corpus is too small to estimate them."""
 
-NO_VECTORS = "ngram has no word vectors to fine-tune: use nnlm or word2vec"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ngram(WordSystem, CountBased):
@@ -50,15 +48,10 @@ class Ngram(WordSystem, CountBased):
     default_vocab_size = 1_000_000
     pretraining_defaults = replace(OWN_UPDATES, batch=SHARES, evaluate_every=1, checkpoint_every=0)
 
-    def from_scratch(self) -> NoReturn:
-        raise UsageError(NO_VECTORS)
-
-    @property
-    def continued_pretraining_defaults(self) -> NoReturn:
-        raise UsageError("ngram cannot continue pre-training: run `keel pretrain ngram` on all of the text")
-
-    def finetuning_defaults(self, frozen: bool) -> NoReturn:
-        raise KeelError(NO_VECTORS)  # exit code 1, as in `embed`
+    def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
+        if task != "pretrain":
+            return "ngram has no word vectors to fine-tune: use nnlm or word2vec"
+        return "ngram cannot continue pre-training: run `keel pretrain ngram` on all of the text" if trained else None
 
     def build_encoder(self, vocab_size: int) -> "NgramEncoder":
         return NgramEncoder(vocab_size)

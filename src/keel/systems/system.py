@@ -94,13 +94,22 @@ class System(Validated):
         """Kind of tokenizer of a new model that is trained on labelled examples only."""
         return self.default_tokenizer
 
+    def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
+        """Why a new system or, if `trained`, a model of it does not support a task, or "pretrain"; None if it does."""
+        if task == "pretrain" and type(self).build_objective is System.build_objective:
+            return f"{self.name} is trained on labelled examples only: use keel finetune {self.name} FILE"
+        if task == "seq2seq" and not isinstance(self, EncoderDecoderSystem):
+            kind = "a decoder-only language model" if isinstance(self, LanguageModelSystem) else "an encoder"
+            return f"{self.name} is {kind}; --task {task} needs an encoder-decoder: use seq2seq or transformer"
+        return None
+
     def build_encoder(self, vocab_size: int) -> Encoder:
         """A new encoder with random weights."""
         raise NotImplementedError
 
     def build_objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
         """The pre-training objective."""
-        raise UsageError(supports(self, "pretrain"))
+        raise UsageError(self.unsupported_reason("pretrain"))
 
     def pretraining_obstacle(self, tokenizer: Tokenizer) -> str | None:
         """Why a model with this tokenizer cannot be pre-trained further, if it cannot."""
@@ -231,13 +240,6 @@ class EncoderDecoderSystem(System):
         raise NotImplementedError
 
 
-def supports(system: System, task: str) -> str | None:
-    """Why a system does not support a task, or "pretrain", as one sentence; None if it does."""
-    name = system.name
-    if task == "pretrain":
-        pretrains = type(system).build_objective is not System.build_objective
-        return None if pretrains else f"{name} is trained on labelled examples only: use keel finetune {name} FILE"
-    if task in ("seq2seq", "rewrite") and not isinstance(system, EncoderDecoderSystem):
-        kind = "a decoder-only language model" if isinstance(system, LanguageModelSystem) else "an encoder"
-        return f"{name} is {kind}; --task {task} needs an encoder-decoder: use seq2seq or transformer"
-    return None
+def supports(system: System, task: str, *, trained: bool = False) -> bool:
+    """Whether a new system or, if `trained`, a model of it supports a task, or "pretrain"."""
+    return system.unsupported_reason(task, trained=trained) is None

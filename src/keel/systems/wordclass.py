@@ -6,7 +6,7 @@ the bit path of a word names its class and all coarser ones.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple, NoReturn
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from keel.config import Ge
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.static_vectors import DatasetCache, WordSystem
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
@@ -40,12 +40,12 @@ class Wordclass(WordSystem, CountBased):
     default_vocab_size = 50_000
     pretraining_defaults = replace(OWN_UPDATES, batch=500, checkpoint_every=0)
 
-    @property
-    def continued_pretraining_defaults(self) -> NoReturn:
-        raise UsageError("wordclass cannot continue pre-training: run `keel pretrain wordclass` on all of the text")
-
-    def from_scratch(self) -> NoReturn:
-        raise UsageError("word classes are clustered from text: run `keel pretrain wordclass CORPUS` first")
+    def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
+        if task == "pretrain" and trained:
+            return "wordclass cannot continue pre-training: run `keel pretrain wordclass` on all of the text"
+        if task != "pretrain" and not trained:
+            return "word classes are clustered from text: run `keel pretrain wordclass CORPUS` first"
+        return super().unsupported_reason(task, trained=trained)
 
     def build_encoder(self, vocab_size: int) -> "WordclassEncoder":
         return WordclassEncoder(vocab_size, self.classes)

@@ -32,7 +32,7 @@ from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
 from keel.nn.encoder import Decoder, DecodingState, Encoder, Recorder
 from keel.nn.inference_loop import batched_inference, eval_mode, length_batches
-from keel.systems.system import EncoderDecoderSystem, System, supports
+from keel.systems.system import EncoderDecoderSystem, System
 from keel.tasks.task import Task, TrainTokenizer
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
@@ -98,8 +98,8 @@ class SequenceToSequence(Task):
     ):
         if settings.get("frozen"):
             raise UsageError("--task seq2seq trains encoder and decoder together: leave out --freeze")
-        if (obstacle := supports(system, self.name)) or not isinstance(system, EncoderDecoderSystem):
-            raise UsageError(obstacle)
+        if not isinstance(system, EncoderDecoderSystem):
+            raise UsageError(system.unsupported_reason(self.name))
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.target_tokenizer = labels.tokenizer or tokenizer
         self.decoder = system.build_decoder(
