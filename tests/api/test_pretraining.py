@@ -633,3 +633,10 @@ def test_what_a_settings_object_leaves_out_is_the_default(
     assert tuned.card.recipe["train"]["epochs"] == 3
     with pytest.raises(UsageError, match="length of the run"):
         finetune(base, reviews, train=keel.Train(epochs=0))
+
+
+def test_predict_refuses_what_is_wrong_before_iteration(base: Path) -> None:
+    with pytest.raises(KeelError):
+        predict("no such model", ["a text"])
+    with pytest.raises(UsageError, match="has no task"):
+        predict(base, ["a text"])

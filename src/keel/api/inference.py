@@ -10,7 +10,7 @@ from keel.api.keywords import PredictKeywords
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
-from keel.data.examples import Columns
+from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
@@ -33,14 +33,20 @@ def predict(
     on_event: OnEvent = ignore,
     **settings: Unpack[PredictKeywords],
 ) -> Iterator[dict[str, Any]]:
-    """Predictions for a dataset: a record per example with its position, its text and the prediction."""
+    """Predictions for a dataset: an iterator of records, each with the position and text of an example.
+
+    Model and dataset are read at once, and predictions are made on iteration.
+    """
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values)
     task, roles = task_with_decoding(known, values)
     examples = task.read_examples(data, roles, on_event)
-    found = task.predict(examples, on_event=on_event).to_dicts()
-    for example, record in zip(examples, found, strict=True):
+    return _records(task, examples, on_event)
+
+
+def _records(task: Task, examples: Examples, on_event: OnEvent) -> Iterator[dict[str, Any]]:
+    for example, record in zip(examples, task.predict(examples, on_event=on_event).to_dicts(), strict=True):
         second = {} if example.second is None else {"second": example.second}
         # True tags next to the predicted ones, for other scorers.
         gold = {"gold": list(example.names)} if example.words and example.label else {}
