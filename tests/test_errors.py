@@ -1,9 +1,15 @@
 """Messages name settings as the caller knows them: arguments in Python, flags on the command line."""
 
+import ast
+import re
+import runpy
+from pathlib import Path
+
 import pytest
 
+from keel import errors
 from keel.checks import Finding
-from keel.errors import KeelError, naming_flags
+from keel.errors import ARGUMENTS, KeelError, naming_flags
 
 
 @pytest.mark.parametrize(
@@ -27,6 +33,18 @@ def test_settings_are_named_for_the_caller(flags: str, arguments: str) -> None:
     with naming_flags():
         assert str(KeelError(flags)) == flags
     assert str(KeelError(flags)) == arguments
+
+
+def test_every_flag_in_a_message_is_known() -> None:
+    root = Path(errors.__file__).parent
+    files = [path for folder in ("api", "data", "formats", "generation", "systems", "tasks", "training")
+             for path in (root / folder).rglob("*.py")]  # fmt: skip
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    flags = {flag for text in texts for flag in re.findall(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9._-]*[a-z0-9])", text)}
+    names = {str(ARGUMENTS.get(flag, flag)).rpartition(".")[2].replace("-", "_") for flag in flags}
+    known = runpy.run_path(errors.__file__)["KNOWN"]  # whatever settings have been imported
+    assert names - known == {"recipe"}  # in a command to copy
 
 
 def test_findings_name_settings_for_the_caller() -> None:

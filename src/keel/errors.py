@@ -11,10 +11,16 @@ from contextlib import contextmanager
 FLAGS = {"beams": "beam", "among": "in"}
 """Arguments whose flag has another name."""
 ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
-KNOWN = {"among", "approximate", "by", "by_pattern", "clean", "cut", "data", "dev", "folds", "freeze", "from_scratch",
-         "model", "out", "overwrite", "pairs", "probe", "probe_task", "seeds", "size", "stop", "stride", "task", "test",
-         "text", "tokens", "top", "trace", "train", "words"}  # fmt: skip
-"""Arguments of verbs; `Validated` adds the settings."""
+KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "best", "by", "by_pattern", "characters",
+         "classes", "clean", "cut", "data", "dedup", "dev", "device", "encoding", "epochs", "folds", "format",
+         "freeze", "from_scratch", "label_column", "labels", "layer_decay", "length_penalty", "lm_loss", "loss",
+         "lowercase", "lr", "max_positions", "memory", "min_count", "minutes", "mix", "model", "network",
+         "next_sentence", "optimizer", "order", "orders", "out", "overwrite", "pairs", "parallel", "pool", "precision",
+         "probe", "probe_task", "scheme", "second_column", "seed", "seeds", "sentences", "separate", "sequence_length",
+         "size", "steps", "stop", "stride", "task", "temperature", "test", "text", "text_column",
+         "threads", "tokenizer", "tokens", "top", "top_k", "trace", "train", "unfreeze", "vocabulary",
+         "warmup", "words"}  # fmt: skip
+"""Arguments that messages name as flags; `Validated` adds all settings."""
 KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"
 """A whole command to copy, or quoted data."""
 FLAG = re.compile(KEPT + r"|(?<![\w/\\-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9._-]*[a-z0-9])(?![\w/])", re.DOTALL)
