@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import keel.systems
-from keel.systems import LINEAGE, SYSTEMS, YEARS
-from keel.systems.family_tree import family_tree
+from keel.systems import LINEAGE, SYSTEMS
+from keel.systems.family_tree import family_tree, main
 
 FOLDER = Path(keel.systems.__file__).parent
 SHARED = {"system", "capabilities", "static_vectors"}
@@ -57,13 +57,22 @@ def test_every_file_is_a_system_or_a_shared_base() -> None:
 
 
 def test_systems_are_ordered_by_year() -> None:
-    assert list(YEARS) == list(SYSTEMS)
-    assert sorted(YEARS.values()) == [*YEARS.values()]
-    assert all(YEARS[ancestor] <= YEARS[name] for name, ancestor in LINEAGE)
+    assert all("year" in vars(system) for system in SYSTEMS.values()), "a year is not inherited"
+    years = {name: system.year for name, system in SYSTEMS.items()}
+    assert sorted(years.values()) == [*years.values()]
+    assert all(years[ancestor] <= years[name] for name, ancestor in LINEAGE)
 
 
 def test_the_family_tree_is_printed_by_a_command() -> None:
     run = subprocess.run([sys.executable, "-m", "keel.systems.family_tree"], capture_output=True, text=True, check=True)
-    assert run.stdout == family_tree() + "\n"
+    assert run.stdout == family_tree()
     assert "bert[bert 2018]" in run.stdout
     assert "transformer --> gpt" in run.stdout
+
+
+def test_the_family_tree_on_a_page_is_updated(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- family-tree -->\n```mermaid\nold\n```\n<!-- /family-tree -->\nb\n", encoding="utf-8")
+    main([str(page)])
+    text = f"a\n<!-- family-tree -->\n```mermaid\n{family_tree()}```\n<!-- /family-tree -->\nb\n"
+    assert page.read_text(encoding="utf-8") == text

@@ -18,38 +18,24 @@ from keel.systems.word2vec import Word2vec as Word2vec
 from keel.systems.wordclass import Wordclass as Wordclass
 
 SYSTEMS: dict[str, type[System]] = {
-    "ngram": Ngram,
-    "onehot": Onehot,
-    "rnn": Rnn,
-    "wordclass": Wordclass,
-    "nnlm": Nnlm,
-    "word2vec": Word2vec,
-    "glove": Glove,
-    "cnn": Cnn,
-    "seq2seq": Seq2seq,
-    "fasttext": FastText,
-    "transformer": Transformer,
-    "elmo": Elmo,
-    "ulmfit": Ulmfit,
-    "gpt": Gpt,
-    "bert": Bert,
-}
-YEARS = {
-    "ngram": 1948,
-    "onehot": 1972,
-    "rnn": 1990,
-    "wordclass": 1992,
-    "nnlm": 2003,
-    "word2vec": 2013,
-    "glove": 2014,
-    "cnn": 2014,
-    "seq2seq": 2014,
-    "fasttext": 2016,
-    "transformer": 2017,
-    "elmo": 2018,
-    "ulmfit": 2018,
-    "gpt": 2018,
-    "bert": 2018,
+    kind.name: kind
+    for kind in (
+        Ngram,
+        Onehot,
+        Rnn,
+        Wordclass,
+        Nnlm,
+        Word2vec,
+        Glove,
+        Cnn,
+        Seq2seq,
+        FastText,
+        Transformer,
+        Elmo,
+        Ulmfit,
+        Gpt,
+        Bert,
+    )
 }
 LINEAGE = (
     ("seq2seq", "rnn"),

@@ -58,6 +58,7 @@ class Bert(TransformerSystem):
     """Next sentence prediction (NSP): also predict whether B follows A."""
 
     name = "bert"
+    year = 2018
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "width": 128},
         "mini": {"layers": 4, "width": 256},

@@ -35,6 +35,7 @@ class Cnn(WordSystem):
     """Dropout probability of the pooled features."""
 
     name = "cnn"
+    year = 2014
     pretraining_defaults = Train(epochs=10)
 
     def __post_init__(self) -> None:

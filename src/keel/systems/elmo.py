@@ -73,6 +73,7 @@ class Elmo(RecurrentLMSystem):
     """Start sentences with a token of their own, as published models do, instead of the end of the sentence before."""
 
     name = "elmo"
+    year = 2018
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         # tiny is ours, the others are published
         "tiny": {"width": 64, "cell_size": 256, "character_filters": (16, 16, 32, 64), "highway_layers": 1},

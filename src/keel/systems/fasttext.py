@@ -61,6 +61,7 @@ class FastText(Word2vec):
     subsample: float = 1e-4
 
     name = "fasttext"
+    year = 2016
     pretraining_defaults = replace(Word2vec.pretraining_defaults, batch=16, lr=0.05)
     dropout = 0.0
 

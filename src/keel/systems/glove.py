@@ -45,6 +45,7 @@ class Glove(StaticSystem):
     """Memory for counting co-occurrences, in GiB; the rest is on disk."""
 
     name = "glove"
+    year = 2014
     pretraining_defaults = replace(OWN_UPDATES, epochs=25, batch=64, lr=0.05, schedule="constant", log_every=50)
     tunable = ("window", "x_max", "alpha", "memory")
 

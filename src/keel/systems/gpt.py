@@ -55,6 +55,7 @@ class Gpt(TransformerSystem):
     """Sequence length of pre-training, in tokens."""
 
     name = "gpt"
+    year = 2018
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "width": 128, "max_positions": 256, "sequence_length": 256},
         "mini": {"layers": 4, "width": 256, "max_positions": 256, "sequence_length": 256},

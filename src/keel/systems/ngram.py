@@ -45,6 +45,7 @@ class Ngram(WordSystem, CountBased):
     """Memory for sorting, in GiB, in addition to the n-grams; a larger corpus is sorted in parts on disk."""
 
     name = "ngram"
+    year = 1948
     default_vocab_size = 1_000_000
     pretraining_defaults = replace(OWN_UPDATES, batch=SHARES, evaluate_every=1, checkpoint_every=0)
 

@@ -48,6 +48,7 @@ class Nnlm(StaticSystem):
     """Tokens per training example."""
 
     name = "nnlm"
+    year = 2003
     pretraining_defaults = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
     tunable = ("negatives", "chunk_length")
     default_vocab_size = 30_000  # the softmax is over all of them

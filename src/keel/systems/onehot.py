@@ -37,6 +37,7 @@ class Onehot(WordSystem, CountBased):
     frequency, with unit length."""
 
     name = "onehot"
+    year = 1972
     pretraining_defaults = replace(OWN_UPDATES, batch=20_000)
     tunable = ("weighting",)
     dropout = 0.0

@@ -70,6 +70,7 @@ class Rnn(RecurrentLMSystem):
     """Truncated BPTT length, in tokens; the hidden state is carried on."""
 
     name = "rnn"
+    year = 1990
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"width": 200, "dropout": 0.0, "bptt": 20},
         "medium": {"width": 650, "dropout": 0.5, "bptt": 35},

@@ -47,6 +47,7 @@ class Seq2seq(EncoderDecoderSystem, RecurrentSystem):
     """Dropout probability of word embeddings, of the encoder's output and before the softmax."""
 
     name = "seq2seq"
+    year = 2014
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"width": 1000, "attention_dim": 1000, "tie_embeddings": False}
     }

@@ -26,6 +26,8 @@ class System(Validated):
     """The hyper-parameters of one system; subclasses add those of their paper."""
 
     name: ClassVar[str]
+    year: ClassVar[int]
+    """Year of the paper."""
     sizes: ClassVar[dict[str, dict[str, Any]]] = {}
     """Settings of the published sizes, by name."""
     pretraining_defaults: ClassVar[Train]

@@ -156,6 +156,7 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     """Maximum length of source and target, in tokens."""
 
     name = "transformer"
+    year = 2017
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         # Wu et al. 2021, for some 30,000 pairs
         "tiny": {"layers": 4, "decoder_layers": 4, "width": 128, "head_dim": 32, "mlp_ratio": 2.0, "dropout": 0.3},

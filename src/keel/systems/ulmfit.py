@@ -54,6 +54,7 @@ class Ulmfit(RecurrentLMSystem):
     """Temporal activation regularization (TAR): weight of its squared change from position to position."""
 
     name = "ulmfit"
+    year = 2018
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 64, "hidden_size": 128, "layers": 2},
         "mini": {"width": 128, "hidden_size": 256, "layers": 2},

@@ -52,6 +52,7 @@ class Word2vec(StaticSystem):
     """Tokens per training example."""
 
     name = "word2vec"
+    year = 2013
     pretraining_defaults = replace(OWN_UPDATES, epochs=5, batch=32, lr=0.025, log_every=100)
     tunable = ("window", "negatives", "sampling_power", "subsample", "chunk_length", "architecture")
 

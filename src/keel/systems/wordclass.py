@@ -37,6 +37,7 @@ class Wordclass(WordSystem, CountBased):
     """Number of word classes, the leaves of the tree."""
 
     name = "wordclass"
+    year = 1992
     default_vocab_size = 50_000
     pretraining_defaults = replace(OWN_UPDATES, batch=500, checkpoint_every=0)
 
