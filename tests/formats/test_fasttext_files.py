@@ -27,6 +27,11 @@ UNSEEN = ["преступление", "纸飞机", "unseenwordz", "é", "a", "na
 SETTINGS = Settings(6, 5, 5, 1, 5, 1, 3, 3, 0, 0, 0, 100, 1e-4)
 
 
+def write(path: Path, contents: Contents) -> None:
+    with open(path, "wb") as file:
+        write_contents(file, contents)
+
+
 def vector(model: Model, word: str) -> np.ndarray:
     return model.encode(word)
 
@@ -47,7 +52,7 @@ def test_a_classifier_in_gensims_wheel(tmp_path: Path) -> None:
     model = Model.load(path)
     assert set(model.label_names) == {"pos", "neg"}
     assert sum(found.confidence for found in [model.predict("a gorgeous , witty film")]) > 0.5
-    write_contents(tmp_path / "same.bin", read_contents(path))  # it holds a word that is not UTF-8
+    write(tmp_path / "same.bin", read_contents(path))  # it holds a word that is not UTF-8
     assert (tmp_path / "same.bin").read_bytes() == path.read_bytes()
 
 
@@ -80,6 +85,27 @@ def test_gensim_reads_what_we_write(english_corpus: Path, tmp_path: Path) -> Non
     with pytest.raises(KeelError, match="no classifier on frozen vectors"):
         convert(tmp_path / "frozen", tmp_path / "y.bin")
     assert not (tmp_path / "y.bin").exists()
+
+
+def test_a_copy_that_differs_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finetune("fasttext", [("good", "b"), ("bad", "a")] * 4, out=tmp_path / "m", dev=None, width=6, buckets=30)
+    (tmp_path / "x.bin").write_bytes(b"old")
+    monkeypatch.setattr(fasttext_files, "read_contents", lambda path: small())
+    with pytest.raises(KeelError, match="differs when it is read back"):
+        convert(tmp_path / "m", tmp_path / "x.bin", overwrite=True)
+    assert (tmp_path / "x.bin").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "x.bin"]
+
+
+def test_labels_without_counts_keep_their_order(tmp_path: Path) -> None:
+    finetune(
+        "fasttext", [("good", "b"), ("bad", "a"), ("bad", "a")] * 4, out=tmp_path / "m", dev=None, width=6, buckets=30
+    )
+    stored = Model.load(tmp_path / "m").to_stored()
+    task = {name: value for name, value in stored.config["keel"]["task"].items() if name != "label_counts"}
+    config = stored.config | {"keel": stored.config["keel"] | {"task": task}}
+    fasttext_files.write(tmp_path / "x.bin", dataclasses.replace(stored, config=config))
+    assert read_contents(tmp_path / "x.bin").labels == [f"__label__{name}" for name in stored.labels]
 
 
 @pytest.mark.parametrize("loss", ["softmax", "hierarchical", "negative", "one-vs-all"])
@@ -199,7 +225,7 @@ def small(**changes: Any) -> Contents:
     ],
 )
 def test_a_fault_of_a_file_is_reported(tmp_path: Path, place: int, bytes_: bytes, fault: str) -> None:
-    write_contents(tmp_path / "x.bin", small())
+    write(tmp_path / "x.bin", small())
     data = bytearray((tmp_path / "x.bin").read_bytes())
     data[place:] = bytes_ + (data[place + len(bytes_) :] if place >= 0 else b"")
     (tmp_path / "x.bin").write_bytes(data)
@@ -208,7 +234,7 @@ def test_a_fault_of_a_file_is_reported(tmp_path: Path, place: int, bytes_: bytes
 
 
 def test_a_truncated_file_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
-    write_contents(tmp_path / "x.bin", small())
+    write(tmp_path / "x.bin", small())
     data = (tmp_path / "x.bin").read_bytes()
     for cut in range(4, len(data)):
         (tmp_path / "cut.bin").write_bytes(data[:cut])
@@ -218,7 +244,7 @@ def test_a_truncated_file_is_reported_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(KeelError, match="truncated"):
         convert(tmp_path / "cut.bin", tmp_path / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.bin", "x.bin"]
-    write_contents(tmp_path / "odd.bin", small(words=["a"], word_counts=np.array([1])))
+    write(tmp_path / "odd.bin", small(words=["a"], word_counts=np.array([1])))
     with pytest.raises(KeelError, match="is 2 x 6, but its dictionary needs 1 x 6"):
         read_contents(tmp_path / "odd.bin")
 
@@ -237,7 +263,7 @@ def test_other_files_named_bin_are_not_taken_for_it(tmp_path: Path) -> None:
 def test_words_twice_or_not_utf8_keep_their_rows(tmp_path: Path) -> None:
     rows = np.arange(24, dtype=np.float32).reshape(4, 6)
     odd = small(words=["</s>", "a", "\udc97", "a "], word_counts=np.ones(4, np.int64), inputs=rows)
-    write_contents(tmp_path / "x.bin", odd)
+    write(tmp_path / "x.bin", odd)
     data = (tmp_path / "x.bin").read_bytes().replace(b"a \0", b"a\0")
     (tmp_path / "x.bin").write_bytes(data)
     model = Model.load(tmp_path / "x.bin")

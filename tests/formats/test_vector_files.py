@@ -206,6 +206,15 @@ def test_binary_with_and_without_newlines(tmp_path: Path, newline: bytes) -> Non
     assert_equal(read_vectors(tmp_path / "vectors"), vectors)
 
 
+def test_a_copy_that_differs_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, vectors = tmp_path / "x.txt", Vectors(["a", "b"], np.eye(2, dtype=np.float32))
+    path.write_bytes(b"old")
+    monkeypatch.setattr(module, "read_vectors", lambda path: Vectors(["a", "c"], vectors.matrix))
+    with pytest.raises(KeelError, match="differ when they are read back"):
+        write_vectors(path, vectors, layout="text")
+    assert path.read_bytes() == b"old"
+
+
 def test_small_binary_files_are_never_taken_for_text(tmp_path: Path) -> None:
     path = tmp_path / "vectors"
     for seed in range(300):

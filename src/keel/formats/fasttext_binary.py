@@ -14,7 +14,6 @@ import numpy as np
 
 from keel.data.text_files import first_bytes, open_guarded
 from keel.errors import KeelError
-from keel.training.checkpoint import atomic_file
 
 MAGIC, VERSION = 793712314, 12
 BLOCK = 1 << 20
@@ -77,22 +76,20 @@ def read_contents(path: str | Path) -> Contents:
         return _contents(_Reader(path, file))
 
 
-def write_contents(path: str | Path, contents: Contents) -> None:
-    """Write a .bin file atomically; fastText does not read a pruned dictionary in one."""
-    path = Path(path)
+def write_contents(file: IO[bytes], contents: Contents) -> None:
+    """Write a .bin file; fastText does not read a pruned dictionary in one."""
     assert contents.kept_buckets is None
-    with atomic_file(path) as file:
-        file.write(struct.pack("<2i", MAGIC, VERSION) + struct.pack("<12id", *contents.settings))
-        words, labels = len(contents.words), len(contents.labels)
-        file.write(struct.pack("<3i2q", words + labels, words, labels, contents.tokens, -1))
-        for kind, (names, counts) in enumerate(
-            ((contents.words, contents.word_counts), (contents.labels, contents.label_counts))
-        ):
-            for name, count in zip(names, counts.tolist(), strict=True):
-                file.write(name.encode("utf-8", "surrogateescape") + struct.pack("<bqb", 0, count, kind))
-        for matrix in (contents.inputs, contents.outputs):
-            file.write(struct.pack("<?2q", False, *matrix.shape))
-            file.write(np.ascontiguousarray(matrix, "<f4").data)
+    file.write(struct.pack("<2i", MAGIC, VERSION) + struct.pack("<12id", *contents.settings))
+    words, labels = len(contents.words), len(contents.labels)
+    file.write(struct.pack("<3i2q", words + labels, words, labels, contents.tokens, -1))
+    for kind, (names, counts) in enumerate(
+        ((contents.words, contents.word_counts), (contents.labels, contents.label_counts))
+    ):
+        for name, count in zip(names, counts.tolist(), strict=True):
+            file.write(name.encode("utf-8", "surrogateescape") + struct.pack("<bqb", 0, count, kind))
+    for matrix in (contents.inputs, contents.outputs):
+        file.write(struct.pack("<?2q", False, *matrix.shape))
+        file.write(np.ascontiguousarray(matrix, "<f4").data)
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fast
 from keel.formats.stored_model import LABEL_COUNTS, Format, StoredModel, label_settings
 from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import LABEL_PREFIX, LabelLoss
+from keel.training.checkpoint import atomic_file
 
 LOSSES: dict[int, LabelLoss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
 CBOW, SKIPGRAM = 1, 2
@@ -63,10 +64,10 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
 
 
 def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
-    """Write a model as fastText's .bin, read it back and compare.
+    """Write a model as fastText's .bin and compare what is read back; a failed write leaves the old file.
 
     fastText splits text at whitespace only, so its input must be tokenized as here. Word counts are unknown: words get
-    descending numbers in their order.
+    descending numbers in their order, and so do labels without counts.
     """
     system, tokenizer, tensors = stored.system, stored.tokenizer, stored.tensors
     assert isinstance(system, FastText)
@@ -81,14 +82,14 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
     special = set(tokenizer.special_ids)
     words = [number for number in range(len(tokenizer)) if number not in special]
     inputs = torch.cat([tensors["encoder.words.weight"][words], tensors["encoder.grams.weight"]])
-    order = np.arange(len(labels))
+    counts = np.array(stored.label_counts or range(len(labels), 0, -1), np.int64)[: len(labels)]
+    order = np.argsort(-counts, kind="stable")  # fastText orders labels by descending count
     if system.supervised:
         if not labels or "classifier.weight" not in tensors:
             raise KeelError(f"{path}: this model predicts no labels, and a supervised fastText model does")
         outputs = tensors["classifier.weight"]
         if tensors["classifier.bias"].any():
             raise KeelError(f"{path}: the classifier of this model has a bias, and fastText's has none")
-        order = np.argsort(-np.array(stored.label_counts), kind="stable")  # fastText orders labels by descending count
         if system.label_loss != "hierarchical":  # rows of a Huffman tree are nodes
             outputs = outputs[order]
     else:
@@ -113,17 +114,19 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
         words=[tokenizer.token_of(number) for number in words],
         word_counts=np.arange(len(words), 0, -1),
         labels=[LABEL_PREFIX + labels[number] for number in order.tolist()],
-        label_counts=np.array(stored.label_counts, np.int64)[order],
+        label_counts=counts[order],
         tokens=len(words) * (len(words) + 1) // 2,
         inputs=inputs.numpy(),
         outputs=outputs.numpy(),
     )
-    write_contents(path, contents)
-    copy = read_contents(path)
-    if (copy.words, copy.labels) != (contents.words, contents.labels) or not (
-        np.array_equal(copy.inputs, contents.inputs) and np.array_equal(copy.outputs, contents.outputs)
-    ):
-        raise KeelError(f"{path}: the model differs when it is read back: do not use this file")
+    with atomic_file(path) as file:
+        write_contents(file, contents)
+        file.flush()
+        copy = read_contents(file.name)
+        if (copy.words, copy.labels) != (contents.words, contents.labels) or not (
+            np.array_equal(copy.inputs, contents.inputs) and np.array_equal(copy.outputs, contents.outputs)
+        ):
+            raise KeelError(f"{path} was not written: the model differs when it is read back: write a .vec file")
 
 
 FASTTEXT = Format(

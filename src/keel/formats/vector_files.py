@@ -64,7 +64,7 @@ def read_vectors(path: str | Path, on_event: OnEvent = ignore) -> Vectors:
 
 
 def write_vectors(path: str | Path, vectors: Vectors, *, layout: Layout) -> None:
-    """Write vectors losslessly; a failed write leaves the old file."""
+    """Write vectors losslessly and compare what is read back; a failed write leaves the old file."""
     path = Path(path)
     _check_writable(path, vectors, layout)
     words, matrix = vectors.words, np.ascontiguousarray(vectors.matrix, "<f4")
@@ -75,6 +75,10 @@ def write_vectors(path: str | Path, vectors: Vectors, *, layout: Layout) -> None
         step = max(1, BLOCK // (16 * width))
         for start in range(0, count, step):
             file.write(_encode(words[start : start + step], matrix[start : start + step], layout))
+        file.flush()
+        copy = read_vectors(file.name)
+        if copy.words != words or not np.array_equal(copy.matrix, matrix):
+            raise KeelError(f"{path} was not written: the vectors differ when they are read back: use another format")
 
 
 def layout_of(path: str | Path) -> Layout | None:
@@ -263,11 +267,7 @@ def read_as_model(path: Path, on_event: OnEvent = ignore, *, pickled: bool = Fal
 def _write(layout: Layout, path: Path, stored: StoredModel, overwrite: bool = False) -> None:
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists: choose another file, or pass --overwrite to replace it")
-    vectors = stored.word_vectors()
-    write_vectors(path, vectors, layout=layout)
-    copy = read_vectors(path)
-    if copy.words != vectors.words or not np.array_equal(copy.matrix, vectors.matrix):
-        raise KeelError(f"{path}: the vectors differ when they are read back: do not use this file")
+    write_vectors(path, stored.word_vectors(), layout=layout)
 
 
 def _format(layout: Layout, *suffixes: str) -> Format:
