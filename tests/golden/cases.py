@@ -8,36 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.golden import texts
+from tests.systems.tiny_systems import ADAMW, BLOCKS, TINY
 
 COMMON: dict[str, Any] = {"threads": 1, "device": "cpu", "log_every": 1, "seed": 7}
 VOCABULARY: dict[str, Any] = {"vocabulary": 150, "min_count": 1}
 HELD_OUT: dict[str, Any] = {"held_out": 0.1}
-ADAMW: dict[str, Any] = {"lr": 1e-2, "epsilon": 1e-4}
-"""Epsilon is large, since AdamW otherwise takes steps by gradients that are zero but for rounding, such as that of the
-keys' bias, and machines differ in rounding."""
-BLOCKS: dict[str, Any] = {"layers": 2, "width": 16, "head_dim": 8, "dropout": 0.05}
-BERT: dict[str, Any] = {**BLOCKS, "sequence_length": 24, "max_positions": 32, "steps": 15, "batch": 4, **ADAMW}
-GPT: dict[str, Any] = {
-    **BLOCKS,
-    "sequence_length": 16,
-    "max_positions": 32,
-    "steps": 15,
-    "batch": 4,
-    **ADAMW,
-    "vocabulary": 360,
-}
-ULMFIT: dict[str, Any] = {
-    "width": 12,
-    "hidden_size": 16,
-    "layers": 2,
-    "bptt": 8,
-    "steps": 15,
-    "batch": 4,
-    "epsilon": 1e-4,
-}
 TUNED: dict[str, Any] = {"steps": 24, "batch": 8, **ADAMW, "lr": 2e-2, "dev": None}
-TRANSFORMER: dict[str, Any] = {**BLOCKS, "layers": 1, "decoder_layers": 1, "max_positions": 32}
-SEQ2SEQ: dict[str, Any] = {"width": 12, "attention_dim": 12}
 TRANSLATE: dict[str, Any] = {"steps": 60, "batch": 8, **ADAMW, "lr": 2e-2, "vocabulary": 60, "tokenizer": "words"}
 
 
@@ -87,70 +63,41 @@ WORDS = ("vectors", "nearest")
 CAUSAL = ("vectors", "perplexity", "generate")
 OTHER_TEXT = texts.documents(30, seed=11)
 
+TRANSLATED = Labelled(task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE)
+
+
+def _pretrained(name: str, **more: Any) -> Case:
+    return Case(system=name, pretrain=TINY[name], **more)
+
+
+def _from_labels(name: str, **more: Any) -> Case:
+    return Case(system=name, new=TINY[name], **more)
+
+
+MORE: dict[str, Any] = {"steps": 6, "batch": 4, "epsilon": 1e-4}
 SYSTEM_CASES: dict[str, Case] = {
-    "onehot": Case(system="onehot", pretrain={"batch": 20}),
-    "wordclass": Case(system="wordclass", pretrain={"classes": 6, "batch": 10}, queries=WORDS),
-    "ngram": Case(system="ngram", pretrain={"order": 3}, queries=("perplexity", "generate"), finetune=None),
-    "nnlm": Case(
-        system="nnlm",
-        pretrain={"width": 8, "hidden": 8, "order": 3, "chunk_length": 8, "steps": 15, "batch": 4, **ADAMW},
-        queries=(*CAUSAL, "nearest"),
-    ),
-    "word2vec": Case(
-        system="word2vec", pretrain={"width": 8, "chunk_length": 40, "steps": 15, "batch": 4}, queries=WORDS
-    ),
-    "glove": Case(system="glove", pretrain={"width": 8, "steps": 15, "batch": 4}, queries=WORDS),
-    "fasttext": Case(
-        system="fasttext",
-        pretrain={"width": 8, "chunk_length": 40, "buckets": 200, "steps": 15, "batch": 4},
-        queries=WORDS,
-        finetune=FASTTEXT,
-    ),
-    "cnn": Case(system="cnn", new={"width": 8, "filters": 4}),
-    "rnn": Case(system="rnn", pretrain={"width": 12, "bptt": 8, "steps": 15, "batch": 4, **ADAMW}, queries=CAUSAL),
-    "ulmfit": Case(system="ulmfit", pretrain=ULMFIT, more={"steps": 6, "batch": 4, "epsilon": 1e-4}, queries=CAUSAL),
-    "elmo": Case(
-        system="elmo",
-        pretrain={
-            "width": 8,
-            "cell_size": 12,
-            "character_filters": (4, 4),
-            "highway_layers": 1,
-            "bptt": 8,
-            "softmax_samples": 40,
-        }
-        | {"steps": 15, "batch": 4, **ADAMW, "warmup": 2},
-        queries=("vectors", "perplexity"),
-    ),
-    "transformer": Case(
-        system="transformer",
-        new=TRANSFORMER,
-        finetune=Labelled(
-            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
-        ),
-    ),
-    "seq2seq": Case(
-        system="seq2seq",
-        new=SEQ2SEQ,
-        finetune=Labelled(
-            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
-        ),
-    ),
-    "gpt": Case(system="gpt", pretrain=GPT, queries=CAUSAL, finetune=LOW_RATE),
-    "bert": Case(
-        system="bert",
-        pretrain=BERT,
-        more={"steps": 6, "batch": 4, "epsilon": 1e-4},
-        queries=("vectors", "fill"),
-        finetune=LOW_RATE,
-    ),
+    "onehot": _pretrained("onehot"),
+    "wordclass": _pretrained("wordclass", queries=WORDS),
+    "ngram": _pretrained("ngram", queries=("perplexity", "generate"), finetune=None),
+    "nnlm": _pretrained("nnlm", queries=(*CAUSAL, "nearest")),
+    "word2vec": _pretrained("word2vec", queries=WORDS),
+    "glove": _pretrained("glove", queries=WORDS),
+    "fasttext": _pretrained("fasttext", queries=WORDS, finetune=FASTTEXT),
+    "cnn": _from_labels("cnn"),
+    "rnn": _pretrained("rnn", queries=CAUSAL),
+    "ulmfit": _pretrained("ulmfit", more=MORE, queries=CAUSAL),
+    "elmo": _pretrained("elmo", queries=("vectors", "perplexity")),
+    "transformer": _from_labels("transformer", finetune=TRANSLATED),
+    "seq2seq": _from_labels("seq2seq", finetune=TRANSLATED),
+    "gpt": _pretrained("gpt", queries=CAUSAL, finetune=LOW_RATE),
+    "bert": _pretrained("bert", more=MORE, queries=("vectors", "fill"), finetune=LOW_RATE),
 }
-"""One for each system, by its name in Keel."""
+"""The systems of which runs are recorded, by name; the contract tests cover all systems."""
 
 VARIANT_CASES: dict[str, Case] = {
     "bert, Chinese": Case(
         system="bert",
-        pretrain=BERT | {"whole_word_masking": True, "vocabulary": 120},
+        pretrain=TINY["bert"] | {"whole_word_masking": True, "vocabulary": 120},
         corpus=texts.documents(60, language="zh"),
         queries=("vectors", "fill"),
         masked_text="渔夫检查___网。",
@@ -158,7 +105,7 @@ VARIANT_CASES: dict[str, Case] = {
     ),
     "bert, two lengths, ramp, average and Muon": Case(
         system="bert",
-        pretrain=BERT
+        pretrain=TINY["bert"]
         | {"final_sequence_length": 32, "final_share": 0.4, "ramp": 0.4, "average": 0.4, "optimizer": "muon"},
         queries=(),
         finetune=None,
@@ -190,7 +137,7 @@ VARIANT_CASES: dict[str, Case] = {
     ),
     "gpt, fine-tuned with a language-model loss": Case(
         system="gpt",
-        pretrain=GPT,
+        pretrain=TINY["gpt"],
         queries=(),
         finetune=replace(CLASSIFY, settings=TUNED | {"lr": 1e-2, "lm_loss": 0.5}),
     ),
@@ -268,7 +215,7 @@ TASK_CASES: dict[str, Case] = {
     ),
     "seq2seq, two vocabularies": Case(
         system="transformer",
-        new=TRANSFORMER | {"r_drop": 1.0},
+        new=TINY["transformer"] | {"r_drop": 1.0},
         finetune=Labelled(
             task="seq2seq",
             examples=texts.translations(40),
