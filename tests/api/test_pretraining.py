@@ -246,7 +246,7 @@ def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
     assert steps == [2], "it was whole already"
 
 
-def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_corpus: Path, tmp_path: Path) -> None:
+def test_an_overwrite_that_was_stopped_while_it_learned_resumes(english_corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
     pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
     overwriting: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
@@ -379,7 +379,7 @@ def test_a_continued_run_can_be_repeated_by_its_recipe(base: Path, english_corpu
     assert main(words) == 0
 
 
-def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path) -> None:
+def test_continued_pretraining_of_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path) -> None:
     events: list[dict[str, Any]] = []
     model = pretrain(
         base, chinese_corpus, out=tmp_path / "next", steps=3, batch=8, device="cpu", on_event=events.append
@@ -433,7 +433,9 @@ def test_one_missing_head_is_singular_in_notes(base: Path, english_corpus: Path,
     assert "base lacks next sentence head: randomly initialised" in [event.get("text") for event in received]
 
 
-def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
+def test_continued_pretraining_of_a_hugging_face_folder_without_heads(
+    tmp_path: Path, english_corpus: Path, base: Path
+) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.AutoModel.from_pretrained(base).save_pretrained(tmp_path / "theirs")
     transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")

@@ -200,7 +200,7 @@ def test_every_language_model_writes(model: Model) -> None:
     assert other == keel.generate("A boat of", model=model, tokens=6, beams=3)
 
 
-def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
+def test_state_continues_from_any_rows(model: Model) -> None:
     generator = model.objective
     assert isinstance(generator, CausalLM)
     read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]

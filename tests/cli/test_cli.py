@@ -90,7 +90,7 @@ def test_python_m_keel_and_a_closed_pipe(folder: Path) -> None:
     assert done.stderr == ""
 
 
-def test_an_interrupted_run_exits_130_and_goes_on(
+def test_an_interrupted_run_exits_130_and_resumes(
     tmp_path: Path, english_corpus: Path, monkeypatch: pytest.MonkeyPatch, tiny: list[str]
 ) -> None:
     from keel.cli.console import Console

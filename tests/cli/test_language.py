@@ -20,7 +20,7 @@ Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
 
-def test_a_prompt_is_printed_with_what_goes_on_from_it(ngram: Path, run: Run) -> None:
+def test_a_prompt_is_printed_with_its_continuation(ngram: Path, run: Run) -> None:
     code, out, err = run("generate", "The sailor", "--model", ngram, "--tokens", 20, "--temperature", 0.8, "--seed", 1)
     assert (code, err) == (0, "")
     assert out.startswith("The sailor ")

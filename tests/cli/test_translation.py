@@ -41,7 +41,7 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert "a text" in run("info", desk / "ende")[1]
 
 
-def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
+def test_a_model_is_fine_tuned_further_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
     line = ["finetune", desk / "ende", desk / "train.en", desk / "train.de", "--task", "seq2seq", "--dev", "none"]
     code, _, err = run(
         *line, "--steps", "1", "--system.dropout", "0.4", "--system.label_smoothing", "0.2", "--out", tmp_path / "m"

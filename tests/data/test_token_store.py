@@ -175,7 +175,7 @@ def test_a_short_or_missing_file_is_named(corpus: Corpus, tokenizer: Tokenizer, 
         Tokens.open(tmp_path / "nowhere")
 
 
-def test_a_build_goes_on_from_its_last_commit(
+def test_a_build_resumes_from_its_last_commit(
     corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 3000)
@@ -230,7 +230,7 @@ def start_build(text: Path, tokenizer: Path, folder: Path) -> subprocess.Popen[s
 
 
 @pytest.mark.multi
-def test_killed_at_any_moment_it_goes_on(english_corpus: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_killed_at_any_moment_it_resumes(english_corpus: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     text, saved = tmp_path / "text.txt", tmp_path / "tokenizer"
     text.write_bytes(english_corpus.read_bytes() * 10)
     tokenizer.save(saved)

@@ -39,7 +39,7 @@ def test_programs_that_take_many_tiles(hold, inputs, shape, dtype):
     hold(feed_forward, plain, *inputs(*shape, dtype=dtype), within=5 * LOOSE)
 
 
-def test_the_network_may_be_used_without_what_goes_on_beside_it(hold, inputs):
+def test_the_network_may_be_used_without_its_extra_outputs(hold, inputs):
     hold(lambda *given: feed_forward(*given)[0], lambda *given: plain(*given)[0], *inputs(130, 32, 64), within=LOOSE)
 
 

@@ -172,7 +172,7 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     return theirs
 
 
-def test_memory_goes_on_from_window_to_window(tokenizer: Tokenizer, documents: Documents) -> None:
+def test_state_is_carried_from_window_to_window(tokenizer: Tokenizer, documents: Documents) -> None:
     objective, twice = training(tokenizer), training(tokenizer, bptt=12)
     state, halves = objective.initial_state(2), []
     for step in range(2):

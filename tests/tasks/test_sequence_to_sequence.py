@@ -150,13 +150,13 @@ def test_what_was_learned_must_be_there(translator: tuple[Model, Path], tmp_path
         Model.load(tmp_path / "m")
 
 
-def test_a_model_goes_on_learning_from_where_it_was(translator: tuple[Model, Path]) -> None:
+def test_a_model_is_fine_tuned_further(translator: tuple[Model, Path]) -> None:
     _, folder = translator
     further = keel.finetune(folder, numbers(40, 3), task="seq2seq", dev=None, steps=1, lr=1e-6, device="cpu")
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
 
 
-def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
+def test_a_model_is_fine_tuned_further_with_other_settings_but_in_its_shape(
     translator: tuple[Model, Path], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"task": "seq2seq", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}

@@ -226,7 +226,7 @@ def test_the_whole_path(tmp_path: Path, subwords: Tokenizer) -> None:
         finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     def stop(event: dict[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == 3:
             os.kill(os.getpid(), signal.SIGTERM)

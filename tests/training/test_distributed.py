@@ -260,7 +260,7 @@ def test_two_go_on_where_one_stopped(strategy: str, results: dict[str, Any], alo
 
 @pytest.mark.multi
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_one_goes_on_where_two_stopped(strategy: str, folder: Path, alone: dict[int, History]) -> None:
+def test_one_resumes_where_two_stopped(strategy: str, folder: Path, alone: dict[int, History]) -> None:
     out = folder / f"two-then-one-{strategy}"
     assert (out / "checkpoints" / f"step-{HALF + 2:08d}").is_dir()
     assert not (out / "checkpoints" / f"step-{STEPS:08d}").exists()

@@ -423,7 +423,7 @@ def test_a_name_of_no_device_is_refused(data: Tensor, tmp_path: Path, name: str)
 
 
 @pytest.mark.gpu
-def test_resume_on_a_gpu_goes_on_to_the_same_bits(data: Tensor, tmp_path: Path) -> None:
+def test_a_run_on_a_gpu_resumes_to_the_same_bits(data: Tensor, tmp_path: Path) -> None:
     train = replace(TRAIN, device="cuda")
     fit(Plane(), data, train, tmp_path / "longer")
     fit(Plane(), data, replace(train, steps=10), tmp_path / "longer")

@@ -104,7 +104,7 @@ def random_step() -> int:
 
 
 @pytest.mark.parametrize("variant", ["eager-fp32", "eager-bf16", "eager-muon"])
-def test_killed_run_goes_on_to_the_same_bits(variant: str, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
+def test_killed_run_resumes_to_the_same_bits(variant: str, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     step = random_step()
     assert start(tmp_path, variant, kill=step).wait() == -signal.SIGKILL
     events: list[Event] = []
@@ -116,7 +116,7 @@ def test_killed_run_goes_on_to_the_same_bits(variant: str, uninterrupted: dict[s
 @pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler for torch.compile")
 @pytest.mark.parametrize("variant", ["compiled-fp32", "compiled-bf16"])
-def test_killed_compiled_run_goes_on_to_the_same_bits(variant: str, tmp_path: Path) -> None:
+def test_killed_compiled_run_resumes_to_the_same_bits(variant: str, tmp_path: Path) -> None:
     # Each run in a process of its own: what one has compiled must not serve the other.
     step = random_step()
     assert start(tmp_path / "killed", variant, kill=step).wait() == -signal.SIGKILL
@@ -126,7 +126,7 @@ def test_killed_compiled_run_goes_on_to_the_same_bits(variant: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_run_saves_at_once_and_goes_on_to_the_same_bits(
+def test_stopped_run_saves_at_once_and_resumes_to_the_same_bits(
     number: signal.Signals, uninterrupted: dict[str, Any], tmp_path: Path
 ) -> None:
     step = random_step()

@@ -73,7 +73,7 @@ def test_many_small_steps_are_not_lost() -> None:
     assert average.means["linear.weight"].mean().item() == pytest.approx(1000.5, abs=1e-2)
 
 
-def test_restored_average_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_restored_average_resumes_to_the_same_bits(tmp_path: Path) -> None:
     objective, average = Layer(), WeightAverage()
     checkpoints = Checkpoints(tmp_path, keep=1)
     optimizer = torch.optim.AdamW(objective.parameters())
