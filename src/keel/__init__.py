@@ -1,4 +1,4 @@
-"""Keel: pre-train on your own text, fine-tune on your own labels, compare the generations side by side, look inside."""
+"""Keel: pre-train on your own text, fine-tune on your own labels, look inside."""
 
 import ast
 from importlib import import_module

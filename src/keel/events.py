@@ -6,7 +6,7 @@ from typing import Any
 from keel.errors import for_caller
 
 Event = dict[str, Any]
-"""{"event": kind, ...}: note, act, row, tokens, plan, step, evaluation, checkpoint, scores."""
+"""{"event": kind, ...}: note, act, row, prompt, tokens, start, plan, step, evaluation, checkpoint, scores."""
 OnEvent = Callable[[Event], None]
 
 

@@ -42,7 +42,7 @@ class System(Validated):
     tunable: ClassVar[tuple[str, ...]] = ()
     """The settings that may change in continued pre-training."""
     default_pool: ClassVar[Literal["default", "concat"]] = "default"
-    """Pooling of a classification head by default; own is the encoder's pooled output."""
+    """Pooling of a classification head by default; default is the encoder's pooled output."""
     default_sentences: ClassVar[Sentences] = "split"
     """Sentence splitting of the pre-training text by default."""
     feature_based: ClassVar[bool] = False

@@ -307,7 +307,7 @@ class TransformerDecoder(Decoder):
     def forward(
         self, ids: Tensor, source: Tensors, state: KVCache | None = None, *, record: Recorder | None = None
     ) -> tuple[Tensor, KVCache | None]:
-        """A state is extended in place, without gradients: to decode from it twice, `take` a copy first."""
+        """A state is extended in place, without gradients: to decode from it twice, copy it by `index_select`."""
         assert isinstance(source, EncoderMemory)
         assert state is None or not torch.is_grad_enabled(), "a KV cache is for inference"
         begin, time = 0 if state is None else state.count, ids.shape[1]

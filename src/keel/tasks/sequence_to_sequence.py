@@ -302,7 +302,7 @@ class SequenceToSequence(Task):
     def predict(
         self, data: Examples | EncodedExamples, *, batch: int = 0, on_event: OnEvent = ignore
     ) -> GeneratedPredictions:
-        """The best targets of each source by beam search; an interrupt raises `Stopped` with those found so far."""
+        """Best targets per source by beam search; an interrupt raises `SearchInterrupted` with those found so far."""
         if isinstance(data, Examples):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
         found: list[list[GeneratedText]] = [[] for _ in range(len(data))]

@@ -14,7 +14,7 @@ PREFIX = "carried."
 
 
 class CarriedState:
-    """State of all examples of a step, batch first; updated in step_plan, so that CUDA graphs can write it."""
+    """State of all examples of a step, batch first; updated in place, so that CUDA graphs can write it."""
 
     def __init__(self, objective: Objective, world: World):
         self.objective, self.world = objective, world
