@@ -42,7 +42,7 @@ LEARNED: dict[str, dict[str, Any]] = {
     "elmo": {"width": 16, "cell_size": 32, "character_filters": (8, 8), "highway_layers": 1, "softmax_samples": 60}
     | {"bptt": 10, **LONGER, "lr": 1e-2, "warmup": 5},
     "gpt": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 1e-2, "vocabulary": 400},
-    "bert": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 1e-2},
+    "bert": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 3e-3},
 }
 """Instead of `TINY`, for systems whose frozen vectors would not tell words apart after so few steps."""
 
