@@ -134,7 +134,6 @@ ALLOWED = [
     ("src/keel/report", r"draw|drawn.*|marks?|letter", "pictures are drawn, charts have marks, CSS has letter-spacing"),
     ("tests/report", r".*drawn.*", "pictures are drawn"),
     ("tests/golden", r"waves", "the name of a recorded run"),
-    ("src/keel/nn/task_network.py", r"letters", "the key of saved weights"),
     ("src/keel/explain/projection.py", r"draw|drawn.*", "pictures are drawn"),
 ]
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import keel
 from keel.cli import main
 from keel.errors import KeelError
-from keel.formats.upgrades import RENAMED_SETTINGS, RENAMED_VALUES, new_names
+from keel.formats.upgrades import RENAMED_SETTINGS, RENAMED_TENSORS, RENAMED_VALUES, new_names
 from keel.model import Model
-from tests.golden.cases import COMMON, HELD_OUT, SYSTEM_CASES, VOCABULARY
+from tests.golden.cases import COMMON, HELD_OUT, SYSTEM_CASES, TASK_CASES, VOCABULARY
 
 
 def with_old_names(section: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -26,8 +27,17 @@ def with_old_names(section: str, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def old_tensor_name(name: str) -> str:
+    for old, new in RENAMED_TENSORS.items():
+        if name.startswith(new):
+            return old + name.removeprefix(new)
+    return name
+
+
 def make_old(folder: Path) -> dict[str, Any]:
-    """Write config.json with the old names; returns Keel's fields."""
+    """Write config.json and tensors with the old names; returns Keel's fields."""
+    for path in folder.glob("*.safetensors"):
+        save_file({old_tensor_name(name): tensor for name, tensor in load_file(path).items()}, path)
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     ours = config["keel"]
@@ -57,6 +67,29 @@ def test_an_old_folder_of_every_system_loads(name: str, tmp_path: Path) -> None:
         again = Model.load(tmp_path / "m")
         assert again.system == model.system
         assert repr(again.predict(case.finetune.inputs)) == repr(model.to("cpu").predict(case.finetune.inputs))
+
+
+@pytest.mark.parametrize(
+    ("case", "old"),
+    [
+        ("tag, LSTM and characters on an RNN", "network.letters.letters.weight"),
+        ("seq2seq, two vocabularies", "decoder.places.learned.weight"),
+    ],
+)
+def test_tensors_of_an_old_folder_get_their_new_names(case: str, old: str, tmp_path: Path) -> None:
+    found = TASK_CASES[case]
+    assert found.finetune
+    new = found.new | ({"position_encoding": "learned"} if found.system == "transformer" else {})
+    settings = COMMON | new | found.finetune.settings | {"steps": 2}
+    model = keel.finetune(
+        found.system, found.finetune.examples, task=found.finetune.task, out=tmp_path / "m", **settings
+    )  # pyright: ignore[reportArgumentType]
+    make_old(tmp_path / "m")
+    names = {name for path in (tmp_path / "m").glob("*.safetensors") for name in load_file(path)}
+    assert old in names
+    again = Model.load(tmp_path / "m")
+    assert again.fingerprint() == model.fingerprint()
+    assert repr(again.predict(found.finetune.inputs)) == repr(model.to("cpu").predict(found.finetune.inputs))
 
 
 def test_old_names_get_an_error_with_the_new_one(

@@ -103,7 +103,7 @@ def test_the_losses_are_those_of_the_papers() -> None:
     torch.testing.assert_close(losses["next"], expected)
     counts = objective.counts(RnnBatch(ids=ids[:, None]))
     regular = 2.0 * x.square().mean() + 3.0 * (x[:, 1:] - x[:, :-1]).square().mean()
-    torch.testing.assert_close(losses["steady"] / counts["steady"], regular)
+    torch.testing.assert_close(losses["ar_tar"] / counts["ar_tar"], regular)
     assert counts["next"] == 30
     assert objective.eval()(RnnBatch(ids=ids[:, None]))[0].keys() == {"next"}
 

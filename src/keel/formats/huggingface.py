@@ -29,7 +29,7 @@ from keel.formats.architectures import (
 )
 from keel.formats.model_folder import TARGET
 from keel.formats.stored_model import CLASS_SUFFIXES, Format, StoredModel, class_suffix, label_settings
-from keel.formats.upgrades import upgrade_config
+from keel.formats.upgrades import upgrade_config, upgrade_tensor_name
 from keel.systems import SYSTEMS
 from keel.systems.system import System
 
@@ -53,9 +53,8 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     """Read a folder's settings and weights, all or nothing; `pickled` also reads the tensors of a .bin file."""
     config = _read_config(folder)
     architecture = ARCHITECTURES[config.get("model_type", "bert")]
-    stored = {
-        architecture.current_name(name): tensor for name, tensor in model_folder.read_weights(folder, pickled).items()
-    }
+    weights = model_folder.read_weights(folder, pickled)
+    stored = {architecture.current_name(upgrade_tensor_name(name)): tensor for name, tensor in weights.items()}
     found = {name: tensor for name, tensor in stored.items() if not re.fullmatch(architecture.buffers, name)}
     _drop_tied(architecture, found, folder)
     named = (config.get("architectures") or [architecture.bare])[0]
@@ -83,7 +82,8 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     wanted = {ours: tensor for ours, tensor in complete.items() if architecture.parts_of([ours]) & parts}
     tensors = _translate(architecture, found, wanted, folder)
     if "keel" in config and (folder / EXTRA).exists():
-        tensors |= model_folder.read_tensors(folder / EXTRA)
+        extra = model_folder.read_tensors(folder / EXTRA)
+        tensors |= {upgrade_tensor_name(name): tensor for name, tensor in extra.items()}
     readme = folder / "README.md"
     return StoredModel(
         system=system,

@@ -1,4 +1,4 @@
-"""Upgrades of old model folders: names that settings, tasks and label kinds had in earlier versions.
+"""Upgrades of old model folders: names that settings, tensors, tasks and label kinds had in earlier versions.
 
 One table serves model folders, which are upgraded when they are loaded, and messages: a flag, a keyword or a recipe
 with an old name gets an error that says the new one.
@@ -65,6 +65,21 @@ RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {
     },
 }
 """By system or section and the setting's new name: old values and new ones."""
+
+RENAMED_TENSORS = {
+    "network.letters.letters.": "network.characters.embedding.",
+    "network.letters.": "network.characters.",
+    "transformer.places.": "transformer.positions.",
+    "decoder.places.": "decoder.positions.",
+    "ngram.chances": "ngram.log_probs",
+}
+"""Beginnings of the names of stored tensors: old and new, the longest first."""
+
+
+def upgrade_tensor_name(name: str) -> str:
+    """Today's name of a stored tensor."""
+    old = next(filter(name.startswith, RENAMED_TENSORS), "")
+    return RENAMED_TENSORS.get(old, "") + name.removeprefix(old)
 
 
 def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:

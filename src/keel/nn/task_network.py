@@ -46,9 +46,9 @@ class CharacterEncoder(nn.Module):
     def __init__(self, kind: CharacterEncoderKind, dropout: float):
         super().__init__()
         self.width = CHARACTER_FILTERS if kind == "cnn" else 2 * CHARACTER_DIM
-        self.letters = nn.Embedding(END + 1, CHARACTER_DIM)
+        self.embedding = nn.Embedding(END + 1, CHARACTER_DIM)
         self.dropout = nn.Dropout(dropout)
-        nn.init.uniform_(self.letters.weight, -((3 / CHARACTER_DIM) ** 0.5), (3 / CHARACTER_DIM) ** 0.5)
+        nn.init.uniform_(self.embedding.weight, -((3 / CHARACTER_DIM) ** 0.5), (3 / CHARACTER_DIM) ** 0.5)
         self.reader: ConvolutionFilters | RecurrentLayers
         if kind == "cnn":
             self.reader = ConvolutionFilters(CHARACTER_DIM, {CHARACTER_WINDOW: CHARACTER_FILTERS})
@@ -61,7 +61,7 @@ class CharacterEncoder(nn.Module):
         # On a GPU, the maximum of the sizes would synchronize.
         position = torch.arange(MAX_BYTES + 2 if sizes.is_cuda else int(sizes.max()), device=sizes.device)
         index = (units.unit_starts[:, None] + position).clamp(max=len(units.unit_ids) - 1)
-        vectors = self.dropout(self.letters(units.unit_ids[index]))  # [words, characters, CHARACTER_DIM]
+        vectors = self.dropout(self.embedding(units.unit_ids[index]))  # [words, characters, CHARACTER_DIM]
         if isinstance(self.reader, ConvolutionFilters):
             return torch.tanh(self.reader.max_pool(vectors, sizes))
         top = self.reader(vectors, sizes)[0][-1]
@@ -84,9 +84,9 @@ class HeadNetwork(nn.Module):
         characters: CharacterEncoderKind,
     ) -> None:
         super().__init__()
-        self.letters = None if characters == "none" else CharacterEncoder(characters, dropout)
+        self.characters = None if characters == "none" else CharacterEncoder(characters, dropout)
         self.dropout = nn.Dropout(dropout)
-        self.width = inputs + (self.letters.width if self.letters else 0)
+        self.width = inputs + (self.characters.width if self.characters else 0)
         """Width of the output."""
         self.layers = nn.ModuleList()
         if kind == "cnn":
@@ -114,10 +114,10 @@ class HeadNetwork(nn.Module):
     def _contextualize(
         self, x: Tensor, counts: Tensor, words: Tensor | None = None, characters: SubwordUnits | None = None
     ) -> Tensor:
-        if self.letters is not None:
+        if self.characters is not None:
             assert words is not None
             assert characters is not None
-            x = torch.cat([x, F.embedding(words, self.letters(characters)).to(x.dtype)], -1)
+            x = torch.cat([x, F.embedding(words, self.characters(characters)).to(x.dtype)], -1)
         for layer in self.layers:
             x = self.dropout(x)
             x = F.relu(layer(x, counts)) if isinstance(layer, ConvolutionFilters) else layer(x, counts)[0][-1]

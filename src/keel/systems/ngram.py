@@ -74,7 +74,7 @@ class NgramEncoder(Encoder):
     def __init__(self, vocab_size: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, 0
-        self._set_log_probs(torch.empty(0))
+        self.log_probs = nn.Parameter(torch.empty(0), requires_grad=False)  # [nodes] log p of the last word
         self.words = nn.Buffer(torch.empty(0, dtype=torch.int32))  # [nodes] the last word
         self.starts = nn.Buffer(torch.empty(0, dtype=torch.int32))  # [nodes below the highest order + 1]
         self.backoffs = nn.Buffer(torch.empty(0))  # [nodes below the highest order] log back-off weight
@@ -83,13 +83,9 @@ class NgramEncoder(Encoder):
         """Allocate `nodes` nodes, of which `inner` are below the highest order."""
         if nodes >= 2**31:
             raise KeelError(f"{nodes:,} n-grams are too many for one model: lower --system.order or use less text")
-        self._set_log_probs(torch.zeros(nodes))
+        self.log_probs = nn.Parameter(torch.zeros(nodes), requires_grad=False)
         self.words, self.starts = torch.zeros(nodes, dtype=torch.int32), torch.zeros(inner + 1, dtype=torch.int32)
         self.backoffs = torch.zeros(inner)
-
-    def _set_log_probs(self, values: Tensor) -> None:
-        """[nodes] log p of the last word, with its name in saved models."""
-        self.register_parameter("chances", nn.Parameter(values, requires_grad=False))
 
     @property
     def sizes(self) -> list[int]:
@@ -100,15 +96,14 @@ class NgramEncoder(Encoder):
         return np.diff([*bounds, *[len(self.words)][: inner > 0]]).tolist()
 
     def trie(self) -> "NgramTrie":
-        log_probs = self.get_parameter("chances").detach()
-        return NgramTrie(*(each.numpy() for each in (self.words, self.starts, log_probs, self.backoffs)))
+        return NgramTrie(*(each.numpy() for each in (self.words, self.starts, self.log_probs.detach(), self.backoffs)))
 
     def embed(self, batch: TokenBatch) -> Tensor:
         raise KeelError("ngram has no word vectors: use nnlm, word2vec or another system")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
         """Allocate as many n-grams as are stored."""
-        names = [f"{prefix}{name}" for name in ("chances", "words", "backoffs", "starts")]
+        names = [f"{prefix}{name}" for name in ("log_probs", "words", "backoffs", "starts")]
         if set(names) <= state_dict.keys():
             nodes, words, inner, starts = (len(state_dict[name]) for name in names)
             if nodes != words or starts != inner + 1:

@@ -264,14 +264,14 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.vocab_size, self.width = vocab_size, system.width
         self.words = nn.Embedding(vocab_size, system.width)
-        self.add_module("places", PositionEmbedding(system))  # its name in saved models
+        self.positions = PositionEmbedding(system)
         self.stack = EncoderStack.build(system, pre_norm=system.pre_norm)
         # The residual stream of pre-norm blocks passes no norm but this one.
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        return self.get_submodule("places")(self.words(batch.ids))
+        return self.positions(self.words(batch.ids))
 
     def contextualize(
         self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
@@ -290,7 +290,7 @@ class TransformerDecoder(Decoder):
         super().__init__(encoder, vocab_size, system.width, shared=shared)
         self.max_positions = system.max_positions
         self.output = None if system.tie_embeddings else nn.Linear(system.width, vocab_size, bias=False)
-        self.add_module("places", PositionEmbedding(system))  # its name in saved models
+        self.positions = PositionEmbedding(system)
         self.stack = DecoderStack.build(system, system.decoder_layers, pre_norm=system.pre_norm, cross_attention=True)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
@@ -311,7 +311,7 @@ class TransformerDecoder(Decoder):
         assert isinstance(source, EncoderMemory)
         assert state is None or not torch.is_grad_enabled(), "a KV cache is for inference"
         begin, time = 0 if state is None else state.count, ids.shape[1]
-        x = self.get_submodule("places")(F.embedding(ids, self.word_embeddings()), begin)
+        x = self.positions(F.embedding(ids, self.word_embeddings()), begin)
         state = state and state.with_room(time, self.max_positions, state.memory.dtype)
         x, _ = self.stack(x, ForwardOptions(state=state, record=record), source)
         return self.norm(x), state and state.advanced(time)

@@ -198,7 +198,7 @@ class UlmfitEncoder(RnnEncoder):
 
 
 class UlmfitPretraining(RnnPretraining):
-    """The sum of -log p(x_t | x_<t) over all words ("next") and, in training, of the regularizers ("steady")
+    """The sum of -log p(x_t | x_<t) over all words ("next") and, in training, of the regularizers ("ar_tar")
 
     alpha L2(m * h_t) + beta L2(h_t - h_{t+1}), with dropout mask m, alpha = ar and beta = tar; L2 is a mean of squares.
     """
@@ -207,7 +207,7 @@ class UlmfitPretraining(RnnPretraining):
 
     def counts(self, batch: RnnBatch) -> dict[str, Tensor]:
         counts = super().counts(batch)
-        return {**counts, "steady": counts["next"]}
+        return {**counts, "ar_tar": counts["next"]}
 
     def losses(self, name: str, top: Tensor, targets: Tensor, weights: Tensor | None) -> dict[str, Tensor]:
         dropped = self.encoder.drop_states(top)
@@ -216,5 +216,5 @@ class UlmfitPretraining(RnnPretraining):
             changes = top.diff(dim=1)
             share = top.shape[1] / changes.shape[1]  # one position fewer weighs as much as all
             squares = self.system.ar * dropped.square().mean(-1).sum()
-            losses["steady"] = squares + self.system.tar * share * changes.square().mean(-1).sum()
+            losses["ar_tar"] = squares + self.system.tar * share * changes.square().mean(-1).sum()
         return losses
