@@ -21,6 +21,7 @@ from keel.systems.system import supports
 from tests.systems.tiny_systems import LEARNED, TINY, tiny_settings
 
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1, "device": "cpu"}
+LABELS_ONLY: dict[str, Any] = {"steps": 20, "batch": 4, "lr": 1e-2}
 ZERO_WHEN_EMPTY = ("onehot", "wordclass", "word2vec", "glove", "fasttext")
 """Systems whose vector of a text is a mean over its words; all others also read special tokens or add a bias."""
 TUNED_LR = {"bert": 5e-3}
@@ -34,7 +35,8 @@ def learn(name: str, corpus: Path, out: Path, **settings: Any) -> Model:
     """A new model, from text or, where there is nothing to learn from it, from labels."""
     settings = {**SETTINGS, **tiny_settings(name), **settings}
     if not supports(SYSTEMS[name](), "pretrain"):
-        return finetune(name, EXAMPLES, dev=None, out=out, **{"steps": 20, "batch": 4, "lr": 1e-2, **settings})
+        settings = {**LABELS_ONLY, **settings}
+        return finetune(name, EXAMPLES, dev=None, out=out, **settings)
     return pretrain(name, corpus, out=out, **settings)
 
 
