@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.golden import texts
 from tests.systems.tiny_systems import ADAMW, BLOCKS, TINY
+from tests.tasks.task_sample import sample_of
 
 COMMON: dict[str, Any] = {"threads": 1, "device": "cpu", "log_every": 1, "seed": 7}
 VOCABULARY: dict[str, Any] = {"vocabulary": 150, "min_count": 1}
@@ -31,11 +32,13 @@ class Labelled:
     """The step after which the second run is interrupted."""
 
 
-CLASSIFY = Labelled(
-    task="classify",
-    examples=texts.single_label(48),
-    inputs=["the captain hauls the net .", "a heavy cake is what the cook burns .", "the boat and the judge"],
-)
+def _labelled(task: str, **fields: Any) -> Labelled:
+    """A run on the sample of a task."""
+    sample = sample_of(task)
+    return Labelled(task=task, examples=sample.examples, inputs=sample.inputs, **fields)
+
+
+CLASSIFY = _labelled("classify")
 LOW_RATE = replace(CLASSIFY, settings=TUNED | {"lr": 1e-2})
 FASTTEXT = replace(CLASSIFY, settings={"steps": 24, "batch": 8, "lr": 0.5, "dev": None})
 
@@ -63,7 +66,7 @@ WORDS = ("vectors", "nearest")
 CAUSAL = ("vectors", "perplexity", "generate")
 OTHER_TEXT = texts.documents(30, seed=11)
 
-TRANSLATED = Labelled(task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE)
+TRANSLATED = _labelled("seq2seq", settings=TRANSLATE)
 
 
 def _pretrained(name: str, **more: Any) -> Case:
@@ -150,81 +153,39 @@ VARIANT_CASES: dict[str, Case] = {
 """Options that no default run covers."""
 
 NEW_BERT: dict[str, Any] = {**BLOCKS, "layers": 1, "sequence_length": 32, "max_positions": 32, "vocabulary": 150}
-PAIR_INPUTS = [("the cook burns the soup .", "a strange cake"), ("the judge", "the boat is small .")]
-CHOICE_INPUTS = [("the cook burns", ["the soup .", "the net ."]), ("the judge", ["reads", "signs", "hauls"])]
-TAG_INPUTS = ["the cook burns the soup .", "around noon a pilot"]
 
+
+def _new_bert(finetune: Labelled) -> Case:
+    return Case(system="bert", new=NEW_BERT, finetune=finetune)
+
+
+LSTM_TAGGER: dict[str, Any] = {"network": "lstm", "network_width": 8, "characters": "cnn", "crf": True}
 TASK_CASES: dict[str, Case] = {
-    "single-label": Case(system="bert", new=NEW_BERT, finetune=CLASSIFY),
-    "multi-label": Case(
-        system="bert",
-        new=NEW_BERT,
-        finetune=Labelled(task="classify", examples=texts.multi_label(48), inputs=CLASSIFY.inputs),
-    ),
+    "single-label": _new_bert(CLASSIFY),
+    "multi-label": _new_bert(replace(CLASSIFY, examples=texts.multi_label(48))),
     "regression": Case(
         system="cnn",
-        new={"width": 8, "filters": 4},
-        finetune=Labelled(
-            task="classify",
-            examples=texts.regression(48),
-            inputs=CLASSIFY.inputs,
-            columns={"labels": "regression"},
-        ),
+        new=TINY["cnn"],
+        finetune=replace(CLASSIFY, examples=texts.regression(48), columns={"labels": "regression"}),
     ),
-    "pair": Case(
-        system="bert",
-        new=NEW_BERT,
-        finetune=Labelled(task="pair", examples=texts.pairs(48), inputs=PAIR_INPUTS),
-    ),
-    "pair, both orders": Case(
-        system="bert",
-        new=NEW_BERT,
-        finetune=Labelled(
-            task="pair", examples=texts.pairs(48), inputs=PAIR_INPUTS, settings=TUNED | {"orders": "both"}
-        ),
-    ),
-    "tag": Case(
-        system="bert",
-        new=NEW_BERT,
-        finetune=Labelled(task="tag", examples=texts.tagged(48), inputs=TAG_INPUTS),
-    ),
-    "tag, CRF": Case(
-        system="bert",
-        new=NEW_BERT,
-        finetune=Labelled(task="tag", examples=texts.tagged(48), inputs=TAG_INPUTS, settings=TUNED | {"crf": True}),
-    ),
+    "pair": _new_bert(_labelled("pair")),
+    "pair, both orders": _new_bert(_labelled("pair", settings=TUNED | {"orders": "both"})),
+    "tag": _new_bert(_labelled("tag")),
+    "tag, CRF": _new_bert(_labelled("tag", settings=TUNED | {"crf": True})),
     "tag, LSTM and characters on an RNN": Case(
         system="rnn",
         new={"width": 12, "layers": 1, "bidirectional": True},
-        finetune=Labelled(
-            task="tag",
-            examples=texts.tagged(48),
-            inputs=TAG_INPUTS,
-            settings=TUNED | {"network": "lstm", "network_width": 8, "characters": "cnn", "crf": True},
-        ),
+        finetune=_labelled("tag", settings=TUNED | LSTM_TAGGER),
     ),
-    "choose": Case(
-        system="bert",
-        new=NEW_BERT,
-        finetune=Labelled(
-            task="choose",
-            examples=texts.choices(40),
-            inputs=CHOICE_INPUTS,
-            settings=TUNED | {"epsilon": 1e-2},  # the head's bias has no gradient but rounding
-        ),
-    ),
+    # The bias of this head has no gradient but rounding.
+    "choose": _new_bert(_labelled("choose", settings=TUNED | {"epsilon": 1e-2})),
     "seq2seq, two vocabularies": Case(
         system="transformer",
         new=TINY["transformer"] | {"r_drop": 1.0},
-        finetune=Labelled(
-            task="seq2seq",
-            examples=texts.translations(40),
-            inputs=["one two", "five"],
-            settings=TRANSLATE | {"separate": True},
-        ),
+        finetune=_labelled("seq2seq", settings=TRANSLATE | {"separate": True}),
     ),
 }
-"""Each task, trained on labels from scratch."""
+"""The tasks of which runs are recorded, trained on labels from scratch; the contract tests cover all tasks."""
 
 ALL_CASES = {
     **{f"system: {name}": case for name, case in SYSTEM_CASES.items()},

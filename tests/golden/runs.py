@@ -15,10 +15,8 @@ import torch
 
 import keel
 from keel.errors import Interrupted
-from keel.tasks import TASKS
 from tests.golden.cases import COMMON, HELD_OUT, OTHER_TEXT, VOCABULARY, Case, Labelled
 
-TASK_NAMES = tuple(TASKS)
 TEXTS = ["a contract", "soup before winter", "法律"]
 OTHER_TEXTS = ["the clerk reads a heavy letter . the judge signs it .", "every monday the cook warms the bread ."]
 

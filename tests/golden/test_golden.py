@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.golden.cases import ALL_CASES, TASK_CASES, Case
+from tests.golden.cases import ALL_CASES, Case
 from tests.golden.record import plain, recorded
-from tests.golden.runs import TASK_NAMES, run_case
+from tests.golden.runs import run_case
 
 RELATIVE, ABSOLUTE = 2e-5, 2e-6
 """Tolerances of floats, since processors sum in another order; strings and integers are equal. Measured: with AVX2, and
@@ -24,10 +24,6 @@ def test_every_recorded_run_gives_the_same_numbers(name: str, tmp_path: Path) ->
     case: Case = ALL_CASES[name]
     found = differences(recorded()[name], plain(run_case(case, tmp_path)))
     assert not found, f"{name} gives other numbers than tests/golden/fingerprints.json:\n" + "\n".join(found[:12])
-
-
-def test_every_task_has_a_golden_run() -> None:
-    assert {case.finetune.task for case in TASK_CASES.values() if case.finetune} == set(TASK_NAMES)
 
 
 def test_nothing_is_recorded_that_is_not_run() -> None:
