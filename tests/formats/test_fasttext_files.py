@@ -103,7 +103,7 @@ def test_labels_without_counts_keep_their_order(tmp_path: Path) -> None:
     )
     stored = Model.load(tmp_path / "m").to_stored()
     task = {name: value for name, value in stored.config["keel"]["task"].items() if name != "label_counts"}
-    config = stored.config | {"keel": stored.config["keel"] | {"task": task}}
+    config = {**stored.config, "keel": {**stored.config["keel"], "task": task}}
     fasttext_files.write(tmp_path / "x.bin", dataclasses.replace(stored, config=config))
     assert read_contents(tmp_path / "x.bin").labels == [f"__label__{name}" for name in stored.labels]
 

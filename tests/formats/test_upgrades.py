@@ -81,9 +81,8 @@ def test_tensors_of_an_old_folder_get_their_new_names(case: str, old: str, tmp_p
     assert found.finetune
     new = found.new | ({"position_encoding": "learned"} if found.system == "transformer" else {})
     settings = COMMON | new | found.finetune.settings | {"steps": 2}
-    model = keel.finetune(
-        found.system, found.finetune.examples, task=found.finetune.task, out=tmp_path / "m", **settings
-    )  # pyright: ignore[reportArgumentType]
+    system: Any = found.system
+    model = keel.finetune(system, found.finetune.examples, task=found.finetune.task, out=tmp_path / "m", **settings)  # pyright: ignore[reportArgumentType]
     make_old(tmp_path / "m")
     names = {name for path in (tmp_path / "m").glob("*.safetensors") for name in load_file(path)}
     assert old in names

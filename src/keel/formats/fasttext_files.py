@@ -113,7 +113,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
         ),
         words=[tokenizer.token_of(number) for number in words],
         word_counts=np.arange(len(words), 0, -1),
-        labels=[LABEL_PREFIX + labels[number] for number in order.tolist()],
+        labels=[f"{LABEL_PREFIX}{labels[number]}" for number in order],
         label_counts=counts[order],
         tokens=len(words) * (len(words) + 1) // 2,
         inputs=inputs.numpy(),
