@@ -321,7 +321,7 @@ def _keel_architecture(system: type[System]) -> KeelArchitecture:
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
     "gpt2": GPT2,
-    **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if not issubclass(system, Bert | Gpt)},
+    **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if system not in (Bert, Gpt)},
     "gpt": replace(_keel_architecture(Gpt), whole=()),  # the softmax is tied to the embeddings
 }
 """By the `model_type` of config.json."""
