@@ -214,7 +214,7 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
             "--length-penalty is for seq2seq models; ngram is a language model")  # fmt: skip
     refused(run("evaluate", ngram, folder / "train.tsv", "--by", "last-word", "--stride", 4), 2, "--stride is for")
     refused(run("evaluate", ngram, folder / "train.tsv", "--stride", 0), 2, "stride")
-    refused(run("finetune", ngram, folder / "train.tsv", "--out", tmp_path / "m"), 1, "has no word vectors")
+    refused(run("finetune", ngram, folder / "train.tsv", "--out", tmp_path / "m"), 2, "has no word vectors")
     refused(run("embed", "the sailor", "--model", ngram), 1, "has no word vectors")
     refused(run("evaluate", folder / "base", folder / "train.tsv"), 2, "has no task")
     assert not (tmp_path / "m").exists()
