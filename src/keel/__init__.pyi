@@ -31,8 +31,8 @@ from keel.explain.word_senses import Senses as Senses
 from keel.formats.stored_model import Vectors as Vectors
 from keel.generation.beam_search import BeamSearch as BeamSearch
 from keel.generation.sampling import Sampling as Sampling
+from keel.metrics.bootstrap import Score as Score
 from keel.metrics.scores import PredictionError as PredictionError
-from keel.metrics.scores import Score as Score
 from keel.metrics.scores import Scores as Scores
 from keel.model import Candidate as Candidate
 from keel.model import Model as Model

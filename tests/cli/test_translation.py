@@ -19,7 +19,8 @@ from keel.cli.evaluation_commands import _score_lines
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.generation.beam_search import SearchInterrupted
-from keel.metrics.scores import PredictionError, Score, Scores
+from keel.metrics.bootstrap import Score
+from keel.metrics.scores import PredictionError, Scores
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -20,7 +20,7 @@ from keel.data.tag_schemes import (
     invalid_transitions,
     write_tags,
 )
-from keel.metrics import scores as score_module
+from keel.metrics import bootstrap as score_module
 from keel.metrics.tagging_scores import score_tags
 
 PREFIXES: dict[Scheme, str] = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}

@@ -81,6 +81,16 @@ def test_choice_by_likelihood(model: Any) -> None:
     assert "random baseline 0.500" in scores.note
 
 
+@pytest.mark.parametrize("right", [0, 1])
+def test_tied_choices_count_half_whichever_comes_first(model: Any, right: int) -> None:
+    pairs = [("qqq", "zzz"), ("blue", "qqqq")]  # two unknown words; a known one, which is more probable
+    questions = [(("the sea is", list(pair if right == 0 else pair[::-1])), right) for pair in pairs]
+    scores = choose_most_probable(model, read_choices(questions))
+    assert {score.value for score in scores.values.values()} == {0.75}
+    assert scores.ties == 1
+    assert "1 of 2" in scores.note
+
+
 BYTES = Tokenizer.train(keel.Corpus.of(["Q: A: 天空是"]), kind="bpe", size=262)
 
 

@@ -12,7 +12,9 @@ from keel.data.examples import Columns, Examples, Labels, read_examples
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.predictions import Prediction, Predictions
 from keel.errors import KeelError
-from keel.metrics.scores import Score, format_main_score, format_score, positive_class, score_labels
+from keel.metrics.bootstrap import Score
+from keel.metrics.label_scores import positive_class, score_labels
+from keel.metrics.scores import format_main_score, format_score
 
 
 def predictions(examples: Examples, estimates: np.ndarray) -> Predictions:

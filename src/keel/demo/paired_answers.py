@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keel.metrics.scores import Score, bootstrap
+from keel.metrics.bootstrap import Score, bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, pluralize
-from keel.metrics.scores import RESAMPLES, Score, Scores
+from keel.metrics.bootstrap import RESAMPLES, Score
+from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.inference_loop import eval_mode
 from keel.systems.capabilities import LanguageModelSystem, SequentialEvaluation, WindowedEvaluation

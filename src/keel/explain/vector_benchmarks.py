@@ -18,7 +18,9 @@ from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.nearest_neighbors import By, VectorSpace, answer_scores
-from keel.metrics.scores import Scores, accuracy_score, score_labels
+from keel.metrics.bootstrap import accuracy_score
+from keel.metrics.label_scores import score_labels
+from keel.metrics.scores import Scores
 
 MAX_SCORES = 1 << 24
 """Scores per block of questions (64 MB)."""

@@ -12,7 +12,9 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import BYTE_SYMBOLS
 from keel.generation.likelihood import continuation_likelihoods, encode_continuations
-from keel.metrics.scores import PredictionError, Scores, Values, bootstrap, by_confidence, most_confident
+from keel.metrics.bootstrap import Values, bootstrap
+from keel.metrics.choice_scores import TOLERANCE, ChoiceResults, ties_note
+from keel.metrics.scores import PredictionError, Scores, by_confidence, most_confident
 from keel.model import Model
 from keel.systems.capabilities import CausalLM, LanguageModelSystem
 
@@ -82,7 +84,7 @@ def _split_last_word(example: Example) -> tuple[str, str]:
 
 def choose_most_probable(model: Model, examples: Examples, *, on_event: OnEvent = ignore) -> Scores:
     """Multiple-choice accuracy of the most probable choice: by log p (sum), normalised per token and per byte, and by
-    log p(choice | context) - log p(choice) (gain).
+    log p(choice | context) - log p(choice) (gain). If n choices are tied and one is the right one, 1/n counts.
 
     A context that ends with a question mark is presented as "Q: ...", its choices after "A:"; a space precedes each
     choice, except in Chinese.
@@ -102,28 +104,39 @@ def choose_most_probable(model: Model, examples: Examples, *, on_event: OnEvent 
         for before in (contexts, neutral)
     )
     total = np.array([each.log_prob for each in conditional])
+    gain = total - [each.log_prob for each in unconditional]
     scorings = {
-        "by sum": total,
-        "per token": total / [len(each.ids) for each in conditional],
-        "per byte": total / [len(text.strip().encode()) for text in texts],
-        "by gain": total - [each.log_prob for each in unconditional],
+        "by sum": (total, 1),
+        "per token": (total, [len(each.ids) for each in conditional]),
+        "per byte": (total, [len(text.strip().encode()) for text in texts]),
+        "by gain": (gain, 1),
     }
-    starts = np.cumsum([len(choices) for choices in examples.choices])[:-1]
-    chosen = {name: np.array([*map(np.argmax, np.split(score, starts))]) for name, score in scorings.items()}
+    counts, tolerance = [*map(len, examples.choices)], TOLERANCE * np.maximum(1, np.abs(total))
+    results = {
+        name: ChoiceResults.of(score / size, counts, labels, tolerance / size)
+        for name, (score, size) in scorings.items()
+    }
 
     def statistics(weights: np.ndarray) -> Values:
-        return {f"accuracy {name}": weights @ (best == labels) / weights.sum(1) for name, best in chosen.items()}
+        return {f"accuracy {name}": weights @ each.credit / weights.sum(1) for name, each in results.items()}
 
     main = "per byte"
-    powers = [np.exp(scores - scores.max()) for scores in np.split(scorings[main], starts)]
-    wrong = np.flatnonzero(chosen[main] != labels)
+    chosen, (scores, size) = results[main], scorings[main]
+    powers = [np.exp(part - part.max()) for part in np.split(scores / size, np.cumsum(counts)[:-1])]
+    wrong = np.flatnonzero(chosen.credit == 0)
     confidence = np.array([powers[index].max() / powers[index].sum() for index in wrong])
-    predicted = [choices[best] for choices, best in zip(examples.choices, chosen[main], strict=True)]
+    predicted = [choices[best] for choices, best in zip(examples.choices, chosen.best, strict=True)]
     baseline = float(np.mean([1 / len(choices) for choices in examples.choices]))
+    gain_note = "gain is log p with the context minus log p without it"
+    if not any(contexts):
+        gain_note = "no example has a context, so that all gains are 0"
     return Scores(
         main=f"accuracy {main}",
         values=bootstrap(statistics, len(examples)),
         count=len(examples),
         errors=most_confident(examples, wrong, confidence, predicted),
-        note=f"random baseline {baseline:.3f}; gain is log p with the context minus log p without it",
+        ties=chosen.tied,
+        note="; ".join(
+            filter(None, [f"random baseline {baseline:.3f}", ties_note(chosen.tied, len(counts)), gain_note])
+        ),
     )

@@ -9,7 +9,8 @@ from keel.data.examples import Examples
 from keel.data.predictions import TagPredictions
 from keel.data.tag_schemes import OUTSIDE, detect_scheme, extract_entities, parse_tag, write_tags
 from keel.events import pluralize
-from keel.metrics.scores import PredictionError, Scores, Values, bootstrap, by_confidence, safe_ratio
+from keel.metrics.bootstrap import Values, bootstrap, safe_ratio
+from keel.metrics.scores import PredictionError, Scores, by_confidence
 
 CONTEXT = 6
 """Words that are shown on either side of an error."""

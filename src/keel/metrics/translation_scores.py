@@ -8,7 +8,8 @@ from keel.data.examples import Examples
 from keel.data.predictions import GeneratedPredictions
 from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
-from keel.metrics.scores import Score, Scores, Values, bootstrap, most_confident
+from keel.metrics.bootstrap import Score, Values, bootstrap
+from keel.metrics.scores import Scores, most_confident
 
 
 def score_texts(

@@ -13,7 +13,8 @@ from keel.data.multiple_choice_files import make_choice_example, read_choices
 from keel.data.predictions import ChoicePredictions, Predictions
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.metrics.scores import Scores, score_choices
+from keel.metrics.choice_scores import score_choices
+from keel.metrics.scores import Scores
 from keel.tasks.classify import TextClassification
 
 

@@ -14,7 +14,8 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
-from keel.metrics.scores import Scores, score_labels
+from keel.metrics.label_scores import score_labels
+from keel.metrics.scores import Scores
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.nn.pooling import Pool, pool_tokens
 from keel.systems.system import System
