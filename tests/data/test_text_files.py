@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from keel.data.text_files import open_text, read_rows, read_table
+from keel.data.table_files import read_rows, read_table
+from keel.data.text_files import open_text
 from keel.errors import KeelError
 
 CHINESE = "数学是利用符号语言研究数量的学科。\n第二行，很好！\n"

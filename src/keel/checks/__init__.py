@@ -11,7 +11,7 @@ from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples
-from keel.data.tables import FASTTEXT
+from keel.data.table_sources import FASTTEXT
 from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import Event, OnEvent, ignore

@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from keel.data.sentence_splitting import Sentences, detect_language
-from keel.data.text_files import TextFile, file_kind, read_table, replace_all_surrogates, replace_surrogates
+from keel.data.table_files import read_table
+from keel.data.text_files import TextFile, file_kind, replace_all_surrogates, replace_surrogates
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 

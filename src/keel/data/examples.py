@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from keel.data.label_kinds import LabelKind, Value, infer_label_kind, label_names
+from keel.data.table_sources import load_table
 from keel.data.tables import (
     DEFAULT_COLUMNS,
     Columns,
@@ -18,7 +19,6 @@ from keel.data.tables import (
     Locations,
     choose_columns,
     describe_columns,
-    load_table,
 )
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError

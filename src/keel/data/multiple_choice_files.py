@@ -10,8 +10,10 @@ from typing import Any
 
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel
-from keel.data.tables import DEFAULT_COLUMNS, Columns, named_file, refuse_two_files
-from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
+from keel.data.table_files import read_rows, read_table
+from keel.data.table_sources import named_file, refuse_two_files
+from keel.data.tables import DEFAULT_COLUMNS, Columns
+from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize
 

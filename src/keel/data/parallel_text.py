@@ -6,7 +6,8 @@ from typing import Any
 
 from keel.data.examples import Examples
 from keel.data.label_kinds import TextTarget
-from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table, load_table
+from keel.data.table_sources import load_table
+from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize

@@ -1,22 +1,15 @@
 """Tables of labelled texts: their rows, which columns hold text and label, and which kind the labels are of."""
 
 import re
-import shutil
-import sys
-import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, overload
 
 from keel.config import Validated
-from keel.data.label_kinds import LabelKind, MultiLabel, Regression, SingleLabel
-from keel.data.text_files import file_kind, open_text, read_rows, read_table
-from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, pluralize
+from keel.data.label_kinds import LabelKind
+from keel.errors import KeelError
+from keel.events import pluralize
 
 Item = TypeVar("Item", covariant=True)
 
@@ -32,9 +25,6 @@ SOURCE_TARGET_PAIRS = (("source", "target"), ("input", "output"), ("document", "
                        ("text", "summary"), *PAIRS)  # fmt: skip
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
 KNOWN_COLUMNS = {*TEXTS, *LABELS, "id", "index", *(name for pair in SOURCE_TARGET_PAIRS for name in pair)}
-FASTTEXT = "__label__"
-TRANSPOSED_AT_ONCE = 1000
-"""Rows; a small chunk is freed before the garbage collector has to track it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,142 +142,7 @@ class Table:
         return texts
 
 
-def load_table(source: Any, columns: Columns, on_event: OnEvent, *, pair: bool) -> Table:
-    """A table from a file, `-`, a list or a DataFrame."""
-    if isinstance(source, str | Path):
-        with named_file(source) as (path, name):
-            return _file(path, name, columns, on_event, pair)
-    if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
-        cells = [list(source[column]) for column in source.columns]
-        return Table("the table", list(map(str, source.columns)), cells, Locations("row ", range(len(source))))
-    refuse_two_files(source)
-    items = list(source)
-    locations = Locations("item ", range(len(items)), " of the list")
-    if items and all(isinstance(item, dict) for item in items):
-        return _records("the list", items, locations)
-    return _tuples(items, locations, pair)
-
-
-def refuse_two_files(source: Any) -> None:
-    """Refuse two files, a tuple of two Paths, where one is expected."""
-    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(item, Path) for item in source):
-        remedy = "give one file with the labels in a column"
-        raise UsageError(f"{source[0]} and {source[1]}: two parallel files are for --task seq2seq: {remedy}")
-
-
-def _tuples(items: list[Any], locations: Locations, pair: bool) -> Table:
-    names = ["text_a", "text_b", "label"] if pair else ["text", "label"]
-    expected = "(text, text) or ((text, text), label)" if pair else "a text or (text, label)"
-    rows: list[list[Any]] = []
-    for item, location in zip(items, locations, strict=True):
-        row = [item] if isinstance(item, str) or not hasattr(item, "__iter__") else list(item)
-        if pair and len(row) == 2 and isinstance(row[0], tuple | list):
-            row = [*row[0], row[1]]
-        if len(row) not in (len(names) - 1, len(names)) or (rows and len(row) != len(rows[0])):
-            raise KeelError(f"{location} is {item!r:.60}: give {expected}, the same for all")
-        rows.append(row)
-    names = names[: len(rows[0])] if rows else names
-    return Table("the list", names, _transpose(rows, len(names)), locations)
-
-
-@contextmanager
-def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
-    """A file and its name in messages; `-` is standard input, with the suffix that its first line suggests."""
-    if str(source) != "-":
-        yield Path(source), str(source)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "input"
-        with open(path, "w+b") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-            file.seek(0)
-            start = file.readline()
-        suffix = ".jsonl" if start.startswith(b"{") else ".tsv" if b"\t" in start else ".txt"
-        yield path.rename(path.with_suffix(suffix)), "standard input"
-
-
-def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool) -> Table:
-    kind, encoding = file_kind(path), columns.encoding
-    if kind in ("jsonl", "parquet"):
-        found = list(read_table(path, encoding, on_event))
-        return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))
-    if kind in ("csv", "tsv"):
-        return _grid(name, read_rows(path, encoding, on_event), columns, pair)
-    lines = open_text(path, encoding, on_event).lines()
-    numbers = [number for number, line in enumerate(lines, 1) if line and not line.isspace()]
-    if len(numbers) < len(lines):
-        lines = [lines[number - 1] for number in numbers]
-    first = lines[0] if lines else ""
-    if first.startswith(FASTTEXT):
-        return _fasttext(name, lines, Locations(f"{name}:", numbers))
-    if first.count("||") == 3:  # the Chinese STS-B
-        header = (0, ["id", "sentence1", "sentence2", "score"])
-        rows = [(number, line.split("||")) for number, line in zip(numbers, lines, strict=True)]
-        return replace(_grid(name, [header, *rows], columns, pair), kind=Regression())
-    if "\t" in first:
-        return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), columns, pair)
-    return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)
-
-
-def _records(source: str, records: list[dict[str, Any]], locations: Locations) -> Table:
-    columns = list(dict.fromkeys(name for row in records for name in row))
-    return Table(source, columns, [[row.get(name) for row in records] for name in columns], locations)
-
-
-def _fasttext(name: str, lines: list[str], locations: Locations) -> Table:
-    known: dict[str, tuple[str, ...]] = {}
-    labels: list[tuple[str, ...]] = []
-    texts: list[str] = []
-    for number, line in enumerate(lines):
-        if not line.startswith(FASTTEXT):
-            what = f"this line does not start with {FASTTEXT}, unlike the first"
-            raise KeelError(f"{locations[number]}: {what}: add its label")
-        label, _, text = line.partition(" ")
-        while text.startswith(FASTTEXT):
-            another, _, text = text.partition(" ")
-            label += f" {another}"
-        if label not in known:
-            known[label] = tuple(word.removeprefix(FASTTEXT) for word in label.split(" "))
-        labels.append(known[label])
-        texts.append(text)
-    kind = MultiLabel() if any(len(names) > 1 for names in known.values()) else SingleLabel()
-    return Table(name, ["label", "text"], [labels, texts], locations, kind=kind)
-
-
-def _grid(name: str, lines: Iterable[tuple[int, list[str]]], columns: Columns, pair: bool) -> Table:
-    """The table of a csv or tsv file, with or without a header."""
-    numbers: list[int] = []
-    width = 0
-
-    def rows() -> Iterator[list[str]]:
-        nonlocal width
-        for number, row in lines:
-            width = width or len(row)
-            if len(row) != width:
-                what = f"this row has {pluralize(len(row), 'column')}, but the first has {width}"
-                raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
-            numbers.append(number)
-            yield row
-
-    cells = _transpose(rows())
-    table = Table(name, list(map(str, range(1, width + 1))), cells, Locations(f"{name}:", numbers), header=False)
-    if not numbers or not _is_header(table, columns, pair):
-        return table
-    return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.locations[1:])
-
-
-def _transpose(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
-    """Rows as columns; `width` empty columns without rows."""
-    remaining = iter(rows)
-    columns: list[list[Any]] = [[] for _ in range(width)]
-    while chunk := list(islice(remaining, TRANSPOSED_AT_ONCE)):
-        columns = columns or [[] for _ in chunk[0]]
-        for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
-            column += cells
-    return columns
-
-
-def _is_header(table: Table, columns: Columns, pair: bool) -> bool:
+def is_header(table: Table, columns: Columns, pair: bool) -> bool:
     """Whether the first row is a header: it has a usual column name, or its label does not occur in other rows."""
     first = [column[0] for column in table.cells]
     named = {*filter(None, columns.roles.values())}

@@ -10,7 +10,8 @@ from typing import Any
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import TagLabels
 from keel.data.sentence_splitting import CHINESE, CJK, LONG_WORD
-from keel.data.tables import DEFAULT_COLUMNS, Columns, load_table, named_file, refuse_two_files
+from keel.data.table_sources import load_table, named_file, refuse_two_files
+from keel.data.tables import DEFAULT_COLUMNS, Columns
 from keel.data.tag_schemes import (
     FOREIGN,
     OUTSIDE,
