@@ -66,10 +66,15 @@ class Encoder(nn.Module):
         """Whether a text is one vector of its words in any order, without a vector per token."""
         return self.sparse
 
+    @property
+    def embedding_table(self) -> nn.Embedding | None:
+        """The table of word embeddings: the child `words`, if there is one."""
+        words = dict(self.named_children()).get("words")
+        return words if isinstance(words, nn.Embedding) else None
+
     def word_embeddings(self) -> Tensor | None:
         """[vocabulary, width] context-independent word embeddings, if there are any."""
-        words = getattr(self, "words", None)
-        return words.weight if isinstance(words, nn.Embedding) else None
+        return None if self.embedding_table is None else self.embedding_table.weight
 
     def extra_files(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Further files of the model folder, for human readers, by name."""
@@ -112,8 +117,8 @@ class Encoder(nn.Module):
         return self.pool_projection(self.pool_features(output, batch))
 
     def blocks(self) -> list[nn.Module]:
-        """The blocks, from the input upwards: by default those of its `stack`."""
-        return list(getattr(self, "stack", []))
+        """The blocks, from the input upwards."""
+        return []
 
     @property
     def layer_numbers(self) -> list[int]:
@@ -212,4 +217,5 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def blocks(self) -> list[nn.Module]:
-        return list(getattr(self, "stack", []))
+        """The blocks, from the input upwards."""
+        return []

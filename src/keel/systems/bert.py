@@ -152,6 +152,9 @@ class BertEncoder(Encoder):
     def accepts_packed(self) -> bool:
         return self.stack.fusible and triton_usable(self.words.weight)
 
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
     def embed(self, batch: TokenBatch) -> Tensor:
         # Without segments all is A: adding one vector is cheaper than looking it up at every position.
         segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)

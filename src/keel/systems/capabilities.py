@@ -21,6 +21,14 @@ class SubwordFeatures(Protocol):
 
 
 @runtime_checkable
+class DropoutSystem(Protocol):
+    """A system with a dropout probability, which its task heads take as well."""
+
+    @property
+    def dropout(self) -> float: ...
+
+
+@runtime_checkable
 class LanguageModelSystem(Protocol):
     """A system whose objective predicts every token from its context: perplexity is defined for it."""
 

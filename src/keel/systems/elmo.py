@@ -174,6 +174,9 @@ class ElmoEncoder(Encoder):
             x = torch.lerp(x, torch.relu(transform), gate.sigmoid())
         return self.project(x)
 
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
     def embed(self, batch: TokenBatch) -> Tensor:
         assert batch.subword_units is not None, "ELMo needs subword units (System.with_subword_units)"
         distinct, index = DistinctWords.of(self.character_table(batch.subword_units), self.room)

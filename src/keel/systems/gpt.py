@@ -180,6 +180,9 @@ class GptEncoder(Encoder):
         """Positions of a KV cache, the sink included."""
         return self.system.max_positions + int(self.system.sink)
 
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.dropout(self.words(batch.ids) + learned_positions(self.positions, batch))
 

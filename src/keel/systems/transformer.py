@@ -270,6 +270,9 @@ class TransformerEncoder(Encoder):
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.positions(self.words(batch.ids))
 
@@ -294,6 +297,9 @@ class TransformerDecoder(Decoder):
         self.stack = DecoderStack.build(system, system.decoder_layers, pre_norm=system.pre_norm, cross_attention=True)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
+
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
 
     def project_source(self, output: EncoderOutput, batch: TokenBatch) -> EncoderMemory:
         return self.stack.project_memory(output.top, batch)

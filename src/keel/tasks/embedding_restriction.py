@@ -15,7 +15,7 @@ from keel.nn.encoder import Encoder
 @contextmanager
 def restricted_embeddings(encoder: Encoder, data: EncodedExamples) -> Iterator[EncodedExamples]:
     """The data with ids of the restricted tables; the trained vectors are written back at the end of the block."""
-    if not isinstance(getattr(encoder, "words", None), nn.Embedding):
+    if encoder.embedding_table is None:
         yield data
         return
     if data.subword_units is None:

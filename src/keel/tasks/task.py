@@ -23,6 +23,7 @@ from keel.metrics.scores import Scores
 from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput
 from keel.nn.inference_loop import batched_inference
 from keel.nn.pooling import ScalarMix
+from keel.systems.capabilities import DropoutSystem
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.embedding_restriction import restricted_embeddings
@@ -89,7 +90,7 @@ class Task(EncoderObjective):
 
     def add_classifier(self, inputs: int) -> None:
         """The last layer: dropout, and a linear layer from vectors of this width to the labels."""
-        self.dropout = nn.Dropout(getattr(self.system, "dropout", 0.1))
+        self.dropout = nn.Dropout(self.system.dropout if isinstance(self.system, DropoutSystem) else 0.1)
         self.classifier = nn.Linear(inputs, self.labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
