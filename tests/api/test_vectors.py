@@ -53,6 +53,15 @@ def test_vectors_are_judged_by_published_files(file: Path, tmp_path: Path) -> No
         keel.evaluate(file, tmp_path / "labels.tsv")
 
 
+def test_columns_of_a_benchmark_cannot_be_named(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes("皇帝\t女皇\t8\n男\t女\t7\n皇帝\tapple\t1\n".encode("gb18030"))
+    assert "3 pairs" in str(keel.evaluate(file, path, encoding="gb18030"))
+    with pytest.raises(UsageError, match="text_column is for labelled examples"):
+        keel.evaluate(file, path, text_column="1")
+    assert main(["evaluate", str(file), str(path), "--label-column", "3"]) == 2
+
+
 def test_the_odd_one_out_of_words_between_commas(file: Path, tmp_path: Path) -> None:
     for words in ("皇帝、apple，女皇", "皇帝,apple, 女皇;", "皇帝；apple 女皇"):
         found = keel.odd(words, model=file)

@@ -65,6 +65,35 @@ def test_tables_of_swag_and_codah(tmp_path: Path):
     ]
 
 
+STORY = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,"
+STORY += "RandomFifthSentenceQuiz2,AnswerRightEnding\n"
+
+
+def test_story_cloze_and_hellaswag_as_published(tmp_path: Path):
+    row = 'x1,Rick grew up.,"He ran, fast.",He was shot.,He turned.,He is happy.,He joined.,{}\n'
+    path = write_text(tmp_path, "story.csv", STORY + row.format(1) + row.format(2))
+    found = read_choices(path)
+    assert [each.gold for each in found] == ["He is happy.", "He joined."]
+    assert found[0].text == "Rick grew up. He ran, fast. He was shot. He turned."
+    with pytest.raises(KeelError, match=r"story\.csv:2: the label '3'"):
+        read_choices(write_text(tmp_path, "story.csv", STORY + row.format(3)))
+    context = {"ctx_a": "A man sits.", "ctx_b": "he", "ctx": "A man sits. he"}
+    record = {"ind": 24, "activity_label": "Roof", **context, "split": "val", "label": 3, "endings": [*"wxyz"]}
+    (swag,) = read_choices(lines(tmp_path, record))
+    assert (swag.text, swag.gold) == ("A man sits. he", "z")
+
+
+def test_minimal_pairs_and_an_empty_context(tmp_path: Path):
+    records = [{"sentence_good": f"{n} cats run", "sentence_bad": f"{n} cats runs", "pairID": n} for n in range(20)]
+    found = read_choices(lines(tmp_path, *records))
+    assert [example.gold for example in found] == [record["sentence_good"] for record in records]
+    assert {example.label for example in found} == {0, 1}
+    (example,) = read_choices(lines(tmp_path, {"context": "", "choices": ["x", "y"], "label": 1}))
+    assert (example.text, example.gold) == ("", "y")
+    (example,) = read_choices(lines(tmp_path, {"c": "", "choices": ["x", "y"], "label": 1}), Columns(text_column="c"))
+    assert example.text == ""
+
+
 def test_the_right_answer_does_not_always_come_first(tmp_path: Path):
     records = [{"question": f"q{n}", "correct": "yes", "wrong": ["no", "maybe"]} for n in range(30)]
     found = read_choices(lines(tmp_path, *records))

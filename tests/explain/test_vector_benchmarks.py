@@ -40,6 +40,7 @@ FORMATS = {
     "men_lemma.txt": lines_of(" ", "{}-n{s}{}-v{s}{}"),
     "rg65.csv": lines_of(";"),
     "rare_words.txt": lines_of("\t", "{}{s}{}{s}{}{s}6{s}7{s}8"),
+    "scws.txt": lines_of("\t", "7{s}{}{s}n{s}{}{s}v{s}<b> it </b> is{s}so it <b> was </b>{s}{}{s}10.0{s}0.0"),
     "wordsim-240.txt": lines_of("\t").rstrip("\n"),
 }
 
@@ -129,6 +130,25 @@ def test_bad_files_of_pairs(tmp_path: Path, royal: VectorSpace, text: str) -> No
     with pytest.raises(KeelError, match=BAD_PAIRS[text]) as error:
         evaluate_similarity(royal, path)
     assert str(error.value).startswith(str(path))
+
+
+TABLES = {
+    "four.csv": "man,king,woman,queen\nking,man,queen,woman\n",
+    "header.tsv": "word1\tword2\tword3\tword4\nman\tking\twoman\tqueen\nking\tman\tqueen\twoman\n",
+    "numbered.csv": "id,a1,a2,b1,b2\n1,man,king,woman,queen\n2,king,man,queen,woman\n",
+    "unnamed.csv": "0,family,man,king,woman,queen\n1,family,king,man,queen,woman\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_analogies(tmp_path: Path, royal: VectorSpace, name: str) -> None:
+    found = evaluate_vectors(royal, write(tmp_path, TABLES[name], name))
+    assert (found.main, found.count) == ("accuracy", 2)
+
+
+def test_a_row_number_is_no_score(tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="column 1 only counts the rows"):
+        vector_benchmarks.read_pairs(write(tmp_path, "1,king,queen\n2,man,woman\n", "pairs.csv"))
 
 
 QUESTIONS = """\

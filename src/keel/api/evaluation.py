@@ -12,6 +12,7 @@ from keel.api.text_generation import perplexity
 from keel.config import Doc, unknown_name
 from keel.data.examples import Columns, read_examples
 from keel.data.multiple_choice_files import read_choices
+from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
 from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
@@ -42,7 +43,9 @@ def evaluate(
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values, by)
-    benchmark = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
+    encoding = values.get("encoding", "auto")
+    in_file = known.task is None and isinstance(data, str | Path) and os.path.isfile(data)
+    benchmark = in_file and published_form(data, encoding)
     if by:
         next_token_model(known)  # refuses other models before the data is read
         (roles,) = route_settings(values, Columns())
@@ -54,7 +57,10 @@ def evaluate(
         else:
             raise unknown_name(by, ("last-word", "choices"), "--by")
     elif benchmark and known.encoder.width:
-        scores = evaluate_vectors(load_vectors(known), data, on_event=on_event)
+        if unused := values.keys() - {"encoding"}:
+            what = f"{flag_of(min(unused))} is for labelled examples; {data} is a benchmark of word vectors"
+            raise UsageError(f"{what}, whose columns are detected by their contents: leave it out")
+        scores = evaluate_vectors(load_vectors(known), data, encoding=encoding, on_event=on_event)
     elif known.task is None and isinstance(known.system, LanguageModelSystem):
         scores = perplexity(known, data, on_event=on_event, **values)
     else:

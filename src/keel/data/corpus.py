@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from keel.data.markup import refuse_markup
 from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.table_files import read_table
 from keel.data.text_files import TextFile, file_kind, replace_all_surrogates, replace_surrogates
@@ -172,6 +173,7 @@ class Corpus:
     def _blocks(self) -> Iterator[Block]:
         for path in self.files:
             if file_kind(path) == "txt":
+                refuse_markup(path, self._name(path), self.encoding)
                 yield from _paragraphs(TextFile(path, self.encoding, self.on_event, self._name(path)))
             else:
                 for number, text in self._column(path):

@@ -1,4 +1,4 @@
-"""Readers of multiple-choice datasets: folders of RACE, tables of SWAG and CODAH, JSON lines of CommonsenseQA."""
+"""Readers of multiple-choice sets: RACE, SWAG, HellaSwag, CODAH, CommonsenseQA, StoryCloze, DREAM, minimal pairs."""
 
 import json
 import re
@@ -10,6 +10,7 @@ from typing import Any
 
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel
+from keel.data.markup import markup_kind, read_json_document, refuse_markup
 from keel.data.table_files import read_rows, read_table
 from keel.data.table_sources import named_file, refuse_two_files
 from keel.data.tables import DEFAULT_COLUMNS, Columns
@@ -24,6 +25,8 @@ CHOICES = ("choices", "options", "endings", "answers")
 LABELS = ("label", "answerkey", "answer", "answers", "gold", "target", "correct")
 COLUMN = re.compile(r"(?:(?:ending|choice|option|answer|sol|hyp)[ _]?)(\d+|[a-z])|([a-j])", re.IGNORECASE)
 """Column of one choice: ending0, option_b, A."""
+HEADER = {*CONTEXTS, *QUESTIONS, *LABELS, "inputsentence1", "sentence_good"}
+"""Names by which the first row of a table is known to be its header."""
 SPLITS = {"train", "dev", "valid", "val", "test"}
 EXPECTED = '{"context": ..., "choices": [...], "label": 0}'
 
@@ -116,7 +119,11 @@ def _from_path(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
         for number, record in read_table(path, columns.encoding, on_event):
             yield from _from_record(record, f"{name}:{number}", columns)
         return
+    if markup_kind(path, columns.encoding) == "DREAM JSON":
+        yield from _from_dream(read_json_document(path, name, columns.encoding), name)
+        return
     if kind == "txt":
+        refuse_markup(path, name, columns.encoding)
         lines = open_text(path, columns.encoding, on_event)
         rows = [(number, line.split("\t")) for number, line in lines if line.strip()]
     else:
@@ -124,7 +131,7 @@ def _from_path(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
     if not rows:
         return
     header = rows[0][1]
-    if {cell.strip().lower() for cell in header} & {*CONTEXTS, *QUESTIONS, *LABELS} or columns.label_column in header:
+    if {cell.strip().lower() for cell in header} & HEADER or columns.label_column in header:
         for number, row in rows[1:]:
             yield from _from_record(dict(zip(header, row, strict=False)), f"{name}:{number}", columns)
         return
@@ -138,6 +145,20 @@ def _from_path(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
             what = f"this row has {pluralize(len(row), 'column')}, the first has {len(header)}"
             raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
         yield make_choice_example(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
+
+
+def _from_dream(document: Any, name: str) -> Iterator[Example]:
+    """DREAM as published: a list of [turns of a dialogue, questions with their choices and answer, id]."""
+    for number, item in enumerate(document if isinstance(document, list) else [document], 1):
+        match item:
+            case [[*turns], [*questions], *rest] if all(isinstance(each, Mapping) for each in questions):
+                fields = (("questions", "question"), ("options", "choice"), ("answers", "answer"))
+                record = {ours: [each.get(theirs) for each in questions] for ours, theirs in fields}
+                location = f"{name} dialogue {rest[0] if rest else number}"
+                yield from _from_record({"article": "\n".join(map(str, turns)), **record}, location, DEFAULT_COLUMNS)
+            case _:
+                what = f"{name} dialogue {number} is {item!r:.60}"
+                raise KeelError(f"{what}: give [[turns], [questions], id], as DREAM does")
 
 
 def _from_folder(path: Path, archive: Path | None) -> Iterator[Example]:
@@ -193,6 +214,7 @@ def _refuse_splits(names: list[str], path: Path) -> None:
 
 def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> Iterator[Example]:
     known = {str(name).strip().lower(): value for name, value in record.items()}
+    known |= _fields_of_published_set(known)
     if isinstance(known.get("questions"), list):  # RACE: several questions per passage
         article, questions = known.get("article"), known["questions"]
         options, answers = known.get("options") or [], known.get("answers") or [None] * len(questions)
@@ -216,20 +238,21 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
                 have = ", ".join(map(repr, record))
                 raise KeelError(f"{location}: no column {named!r}: it has {have} (choose with --{role}-column)")
             return record[named]
-        cells = (known.get(name) for name in usual_names)
-        return next((value for value in cells if isinstance(value, types) and (value or role == "label")), None)
+        cells = [value for name in usual_names if isinstance(value := known.get(name), types)]
+        return next((value for value in cells if value or role == "label"), cells[0] if cells else None)
 
     context = cell("text", CONTEXTS)
     question = cell("second", QUESTIONS) if columns.second_column or not columns.text_column else ""
     text = _joined(context, question)
     if "sent2" in known and not columns.text_column and "startphrase" not in known:
         text = _joined(context, known["sent2"])
-    if not text:
+    given = record[columns.text_column] if columns.text_column else context
+    if not text and not isinstance(given, str):  # a context may be empty, as that of minimal pairs
         have = ", ".join(map(repr, record))
         raise KeelError(f"{location}: no text: it has {have}; name its column with --text-column")
     if isinstance(known.get("wrong"), list) and isinstance(right := known.get("correct"), str):
         choices = [*known["wrong"]]
-        index = zlib.crc32(text.encode("utf-8", "replace")) % (len(choices) + 1)  # always first, it would win every tie
+        index = zlib.crc32((text or right).encode("utf-8", "replace")) % (len(choices) + 1)  # first, it would win ties
         choices.insert(index, right)
         yield make_choice_example(text, choices, index, location)
         return
@@ -247,6 +270,22 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
         if choices and any(empty[: len(choices)]):
             raise KeelError(f"{location}: choice {empty.index(True)} is empty: fill it in or drop it")
     yield make_choice_example(text, choices, cell("label", LABELS, str | int | float), location, names)
+
+
+def _fields_of_published_set(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that other sets name otherwise: minimal pairs (BLiMP), StoryCloze."""
+    if "sentence_good" in known and "sentence_bad" in known:
+        return {"context": "", "correct": known["sentence_good"], "wrong": [known["sentence_bad"]]}
+    if "inputsentence1" in known:
+        sentences = [str(known.get(f"inputsentence{number}") or "").strip() for number in range(1, 5)]
+        endings = [known.get(f"randomfifthsentencequiz{number}") for number in (1, 2)]
+        choices = {"label": ["1", "2"], "text": endings}
+        return {
+            "context": " ".join(filter(None, sentences)),
+            "choices": choices,
+            "label": known.get("answerrightending"),
+        }
+    return {}
 
 
 def _joined(context: Any, question: Any) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
+from keel.data.markup import refuse_markup
 from keel.data.table_files import read_rows, read_table
 from keel.data.tables import Columns, Locations, Table, is_header
 from keel.data.text_files import file_kind, open_text
@@ -83,6 +84,7 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
         return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))
     if kind in ("csv", "tsv"):
         return _grid(name, read_rows(path, encoding, on_event), columns, pair)
+    refuse_markup(path, name, encoding)
     lines = open_text(path, encoding, on_event).lines()
     numbers = [number for number, line in enumerate(lines, 1) if line and not line.isspace()]
     if len(numbers) < len(lines):

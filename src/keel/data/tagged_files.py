@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keel.data.markup import refuse_markup
 from keel.data.sentence_splitting import CHINESE
 from keel.data.tables import KNOWN_COLUMNS, Columns
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
@@ -55,6 +56,7 @@ def make_sentence(words: Sequence[Any], tags: Sequence[Any] | None, location: st
 def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     """The sentences of a text file; the format is inferred unless it is given."""
     beside = path.parent / path.name.replace("seq.in", "seq.out")
+    refuse_markup(path, name, columns.encoding)
     lines = list(open_text(path, columns.encoding, on_event))
     if path.name.startswith("seq.in") and beside.is_file():  # ATIS, SNIPS: words here, tags there
         return _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)

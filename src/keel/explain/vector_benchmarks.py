@@ -3,11 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,18 +32,23 @@ SEPARATORS: dict[str, Callable[[str], list[str]]] = {
 }
 COMMENTS = ("//", "#")
 WORD_CLASS = re.compile("-[njv]$")  # MEN's lemmas: sun-n
+COLUMN_NAME = re.compile("(word|term|w|[a-d])[ _]?[0-9a-d]?|query|target|answer")
+"""Names of the columns of words in a table of analogies."""
 SYNTACTIC = re.compile("gram[0-9]|(A|AB|prefix|suffix)$")
 """Names of syntactic sections in Google's set and in the morphological half of CA8."""
 
 
-def published_form(path: str | Path) -> Literal["pairs", "questions", ""]:
+def published_form(path: str | Path, encoding: str = "auto") -> Literal["pairs", "questions", ""]:
     """Format of a file by its first lines: scored word pairs, analogy questions, or neither."""
-    lines = [line for _, line in islice(open_text(path), 200) if line.strip() and not line.startswith(COMMENTS)]
+    start = islice(open_text(path, encoding), 200)
+    lines = [line for _, line in start if line.strip() and not line.startswith(COMMENTS)]
     if any(line.startswith(":") for line in lines):
         return "questions"
     if lines and all(len(line.split()) == 4 and not any(map(_is_number, line.split())) for line in lines):
         return "questions"
-    tables = {name: [cut(line) for line in lines] for name, cut in SEPARATORS.items()}
+    if _question_columns(lines):
+        return "questions"
+    tables = {name: [_cells(line, name) for line in lines] for name in SEPARATORS}
     # Prose has spaces too: there a line must be exactly two words and a score.
     tables["spaces"] = [cells if len(cells) == 3 else [] for cells in tables["spaces"]]
     return "pairs" if any(2 * sum(map(_is_pair, rows)) > len(rows) for rows in tables.values()) else ""
@@ -55,12 +60,51 @@ def _is_pair(cells: list[str]) -> bool:
     return numbers > 0 and sum(len(cell.split()) == 1 for cell in cells) - numbers >= 2
 
 
+def _cells(line: str, separator: str) -> list[str]:
+    return [cell.strip().strip('"') for cell in SEPARATORS[separator](line)]
+
+
+class _QuestionColumns(NamedTuple):
+    """Where a table has the sections and the four words of its questions."""
+
+    separator: str
+    words: list[int]
+    section: int | None
+    header: bool
+
+
+def _question_columns(lines: list[str]) -> _QuestionColumns | None:
+    """The columns of a table of analogies, which may also count its rows; None for other files."""
+    for separator in ("tabs", "semicolons", "commas"):
+        rows = [_cells(line, separator) for line in lines]
+        columns = list(zip(*rows, strict=False))
+        if len(columns) < 4 or len({len(row) for row in rows}) > 1:
+            continue
+        body = [column[len(rows) > 1 :] for column in columns]
+        numeric = [all(map(_is_number, column)) for column in body]
+        words = [number for number in range(len(columns)) if not numeric[number]]
+        scored = any(not _counts_rows(columns[number]) for number in range(len(columns)) if numeric[number])
+        if scored or len(words) < 4 or any(len(cell.split()) != 1 for word in words[-4:] for cell in body[word]):
+            continue
+        first = [rows[0][word].lower() for word in words[-4:]]
+        counted = any(is_number and not _is_number(rows[0][column]) for column, is_number in enumerate(numeric))
+        header = counted or all(map(COLUMN_NAME.fullmatch, first))
+        return _QuestionColumns(separator, words[-4:], words[-5] if len(words) > 4 else None, header)
+    return None
+
+
+def _counts_rows(cells: Sequence[str]) -> bool:
+    """Whether a column of numbers, perhaps with a header, only counts the rows."""
+    numbers = list(map(float, cells if _is_number(cells[0]) else cells[1:]))
+    return len(numbers) > 1 and all(number == numbers[0] + index for index, number in enumerate(numbers))
+
+
 def evaluate_vectors(
-    space: VectorSpace, path: str | Path, *, on_event: OnEvent = ignore
+    space: VectorSpace, path: str | Path, *, encoding: str = "auto", on_event: OnEvent = ignore
 ) -> "BenchmarkResult | Analogies":
     """Evaluate vectors on a published file of either format."""
-    evaluate = evaluate_analogies if published_form(path) == "questions" else evaluate_similarity
-    return evaluate(space, path, on_event=on_event)
+    evaluate = evaluate_analogies if published_form(path, encoding) == "questions" else evaluate_similarity
+    return evaluate(space, path, encoding=encoding, on_event=on_event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +123,11 @@ class BenchmarkResult(Scores):
         return f"{self.main} {self.values[self.main]:.3f} on {self.count:,} pairs, {self.unknown:,} more unknown"
 
 
-def evaluate_similarity(space: VectorSpace, path: str | Path, *, on_event: OnEvent = ignore) -> BenchmarkResult:
-    """Correlate cosines with a file of rated word pairs: WordSim-353, SimLex-999, MEN, RG-65, wordsim-240, ..."""
-    columns, pairs = read_pairs(path, on_event)
+def evaluate_similarity(
+    space: VectorSpace, path: str | Path, *, encoding: str = "auto", on_event: OnEvent = ignore
+) -> BenchmarkResult:
+    """Correlate cosines with a file of rated word pairs: WordSim-353, SimLex-999, MEN, RG-65, SCWS, wordsim-240, ..."""
+    columns, pairs = read_pairs(path, on_event, encoding)
     first, second = space.known_directions(pairs.texts), space.known_directions(pairs.seconds or [])
     known = np.flatnonzero(first.any(1) & second.any(1)).tolist()
     if len(known) < 2:
@@ -99,9 +145,10 @@ def evaluate_similarity(space: VectorSpace, path: str | Path, *, on_event: OnEve
     )
 
 
-def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, Examples]:
+def read_pairs(path: str | Path, on_event: OnEvent = ignore, encoding: str = "auto") -> tuple[str, Examples]:
     """Detect the columns of words and scores by their content, and read pairs of words and their ratings."""
-    lines = [(number, line) for number, line in open_text(path, on_event=on_event) if line.strip() and line[0] != "#"]
+    text = open_text(path, encoding, on_event)
+    lines = [(number, line) for number, line in text if line.strip() and line[0] != "#"]
     if not lines:
         raise KeelError(f"{path} is empty: give a file with two words and a score in every line")
     fitting = [
@@ -110,20 +157,26 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, Examp
     if not fitting:
         raise KeelError(f"{path}:{lines[0][0]}: this line is not two words and a score: separate them with tabs")
     separator = fitting[0]
-    rows = [[cell.strip().strip('"') for cell in SEPARATORS[separator](line)] for _, line in lines]
+    rows = [_cells(line, separator) for _, line in lines]
     width = Counter(map(len, rows)).most_common(1)[0][0]
     for (number, _), row in zip(lines, rows, strict=True):
         if len(row) != width:
             what = f"this line has {pluralize(len(row), 'column')}, the others have {width}"
             raise KeelError(f"{path}:{number}: {what}: fix or drop it")
     numeric = [2 * sum(_is_number(row[column]) for row in rows) >= len(rows) for column in range(width)]
-    # Columns such as part of speech have fewer distinct values than the words.
-    variety = {column: len({row[column] for row in rows}) for column in range(width) if not numeric[column]}
+    # Columns such as part of speech have fewer distinct values than the words; contexts (SCWS) are longer.
+    single = [2 * sum(" " not in row[column] for row in rows) >= len(rows) for column in range(width)]
+    free = [column for column in range(width) if not numeric[column] and single[column]]
+    variety = {column: len({row[column] for row in rows}) for column in free}
     if len(variety) < 2 or not any(numeric):
         raise KeelError(f"{path}: two columns of words and one of numbers are needed, separated by {separator}")
     first, second = sorted(sorted(variety, key=lambda column: -variety[column])[:2])
     value = next(column for column in [*range(second, width), *range(second)] if numeric[column])
     header = not _is_number(rows[0][value])
+    ratings = [row[value] for row in rows[header:]]
+    if value < second and all(map(_is_number, ratings)) and _counts_rows(ratings):
+        what = f"column {value + 1} only counts the rows, and no other has numbers"
+        raise KeelError(f"{path}: {what}: add a column of scores (analogies: give four words in each row)")
     pairs: list[Example] = []
     for (number, _), row in [*zip(lines, rows, strict=True)][header:]:
         if not _is_number(row[value]):
@@ -190,15 +243,22 @@ class Analogies(Scores):
 
 
 def evaluate_analogies(
-    space: VectorSpace, path: str | Path, *, top_words: int = 30_000, by: By = "add", on_event: OnEvent = ignore
+    space: VectorSpace,
+    path: str | Path,
+    *,
+    top_words: int = 30_000,
+    by: By = "add",
+    encoding: str = "auto",
+    on_event: OnEvent = ignore,
 ) -> Analogies:
-    """Evaluate a file of ": section" lines and lines "a b c d" (is d the answer of b - a + c?): Google's set, CA8, ...
+    """Evaluate a file of ": section" lines and lines "a b c d" (is d the answer of b - a + c?): Google's set, CA8, ...;
+    or a table with four columns of words and perhaps one of sections.
 
     Questions and answers are restricted to the `top_words` most frequent words (0: all), as is usual.
     """
     if top_words < 0:
         raise UsageError(f"top_words must be 0 (all words) or more, not {top_words}")
-    questions = list(_read_questions(path, on_event))
+    questions = list(_read_questions(path, encoding, on_event))
     units = space.units(slice(top_words or None))
     found = [[space.find(word) for word in words] for _, words in questions]
     rows = np.array([[len(units) if row is None else row for row in four] for four in found], np.int64)
@@ -232,17 +292,24 @@ def evaluate_analogies(
     )
 
 
-def _read_questions(path: str | Path, on_event: OnEvent) -> Iterator[tuple[str, list[str]]]:
+def _read_questions(path: str | Path, encoding: str, on_event: OnEvent) -> Iterator[tuple[str, list[str]]]:
     """Section and four words of each question."""
     section, empty = "questions", True
-    for number, line in open_text(path, on_event=on_event):
+    lines = [(number, line) for number, line in open_text(path, encoding, on_event) if line.strip()]
+    lines = [(number, line) for number, line in lines if not line.startswith(COMMENTS)]
+    if table := _question_columns([line for _, line in lines]):
+        for _, line in lines[table.header :]:
+            cells = _cells(line, table.separator)
+            yield section if table.section is None else cells[table.section], [cells[word] for word in table.words]
+        return
+    for number, line in lines:
         words = line.split()
         if line.startswith(":"):
             section = line[1:].strip()
-        elif words and not line.startswith(COMMENTS):
-            if len(words) != 4:
-                raise KeelError(f"{path}:{number}: this line has {len(words)} words, a question has 4: fix or drop it")
-            empty = False
-            yield section, words
+            continue
+        if len(words) != 4:
+            raise KeelError(f"{path}:{number}: this line has {len(words)} words, a question has 4: fix or drop it")
+        empty = False
+        yield section, words
     if empty:
         raise KeelError(f"{path} contains no questions: give lines of four words under lines such as ': capitals'")
