@@ -164,8 +164,7 @@ class Model:
             config=config,
             extra_files=self.encoder.extra_files(self.tokenizer),
         )
-        readme = self.card.render(system=self.system.name, pipeline_tag=huggingface.pipeline_tag(stored))
-        return replace(stored, readme=readme)
+        return replace(stored, readme=self.card.render(stored))
 
     @overload
     def encode(

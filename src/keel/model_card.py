@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from keel.formats.stored_model import StoredModel
+from keel.formats.transformers_classes import auto_classes, describe_readers, pipeline_tag
 from keel.metrics.scores import format_main_score
 
 
@@ -31,7 +33,7 @@ class Card:
         values: dict[str, Any] = {"title": folder.resolve().name, **config.get("keel", {}).get("card", {})}
         return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
 
-    def render(self, *, system: str, pipeline_tag: str) -> str:
+    def render(self, stored: StoredModel) -> str:
         """The card in Markdown, with the Hugging Face hub's metadata."""
         rows = {
             "Training data": self.text,
@@ -43,12 +45,19 @@ class Card:
             **{f"Score: {name}": format_figure(value) for name, value in self.scores.items()},
         }
         table = "\n".join(f"| {name} | {value.replace('|', '&#124;')} |" for name, value in rows.items() if value)
-        return README.format(title=self.title or "A Keel model", table=table, system=system, tag=pipeline_tag)
+        return README.format(
+            title=self.title or "A Keel model",
+            table=table,
+            system=stored.system.name,
+            tag=pipeline_tag(stored),
+            library="transformers" if auto_classes(stored) else "keel",
+            readers=describe_readers(stored),
+        )
 
 
 README = """\
 ---
-library_name: transformers
+library_name: {library}
 pipeline_tag: {tag}
 tags:
 - keel
@@ -61,7 +70,7 @@ tags:
 |---|---|
 {table}
 
-Trained with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; all settings are in `config.json`.
+Trained with Keel. {readers} All settings are in `config.json`.
 """
 
 

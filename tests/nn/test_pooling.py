@@ -76,7 +76,9 @@ def test_a_folder_remembers_it(strategy: Pool, make_task: MakeTask, reviews: Exa
         assert one.confidence == pytest.approx(other.confidence, abs=1e-6)
     # Their own classifier would read [CLS]: what they find is an encoder without one.
     transformers = pytest.importorskip("transformers")
-    assert type(transformers.AutoModel.from_pretrained(tmp_path / "m")).__name__ == "BertModel"
+    assert transformers.BertModel.from_pretrained(tmp_path / "m", output_loading_info=True)[1]["missing_keys"] == set()
+    with pytest.raises(ValueError, match="keel-bert"):
+        transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
     assert again.card.recipe["pool"] == strategy
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from keel.config import Doc
 from keel.events import OnEvent, ignore
-from keel.formats.huggingface import pipeline_tag
 from keel.formats.registry import check_output, output_format, read_model
 from keel.model_card import Card
 
@@ -29,7 +28,7 @@ def convert(
     stored = read_model(source, on_event, pickled=True)
     if not stored.readme:
         card = Card(title=Path(source).resolve().name)
-        stored = replace(stored, readme=card.render(system=stored.system.name, pipeline_tag=pipeline_tag(stored)))
+        stored = replace(stored, readme=card.render(stored))
     target = output_format(out, stored.system)
     assert target.write is not None
     target.write(Path(out), stored, overwrite)

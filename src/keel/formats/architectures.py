@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -70,6 +70,9 @@ class Architecture:
     """Parts that a system has but never trains."""
     holds: Callable[[Any], bool] = lambda system: True
     """Whether the architecture can represent this system's settings."""
+
+    in_transformers: ClassVar[bool] = True
+    """Whether transformers has it too."""
 
     @property
     def bare(self) -> str:
@@ -291,6 +294,8 @@ GPT2 = Architecture(
 @dataclass(frozen=True, kw_only=True)
 class KeelArchitecture(Architecture):
     """A system that Hugging Face does not have: tensors keep our names, with the system's for the encoder."""
+
+    in_transformers = False
 
     def theirs(self, ours: str) -> tuple[str, ...]:
         return (f"{self.model_type}.{ours.removeprefix('encoder.')}" if ours.startswith("encoder.") else ours,)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
@@ -20,28 +19,19 @@ from keel.formats.architectures import (
     BODY,
     CLASSIFIER,
     FOREIGN,
-    MULTIPLE_CHOICE,
     PRETRAINING_HEADS,
-    TAGGING,
-    WORD_HEAD,
     Architecture,
     architecture_of,
 )
 from keel.formats.model_folder import TARGET
-from keel.formats.stored_model import CLASS_SUFFIXES, Format, StoredModel, class_suffix, label_settings
+from keel.formats.stored_model import CLASS_SUFFIXES, Format, StoredModel, label_settings
+from keel.formats.transformers_classes import KEEL_TYPE, class_of, model_type_of
 from keel.formats.upgrades import upgrade_config, upgrade_tensor_name
 from keel.systems import SYSTEMS
 from keel.systems.system import System
 
 EXTRA = "keel.safetensors"
 """Tensors that transformers has no place for."""
-PIPELINE_TAGS = {
-    TAGGING: "token-classification",
-    MULTIPLE_CHOICE: "multiple-choice",
-    CLASSIFIER: "text-classification",
-    WORD_HEAD: "fill-mask",
-}
-"""Hugging Face's names for what a model with such a part is for."""
 FOREIGN_FIELDS = (
     *("id2label", "label2id", "problem_type", "classifier_dropout"),
     *("pad_token_id", "bos_token_id", "eos_token_id"),
@@ -52,7 +42,7 @@ FOREIGN_FIELDS = (
 def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
     """Read a folder's settings and weights, all or nothing; `pickled` also reads the tensors of a .bin file."""
     config = _read_config(folder)
-    architecture = ARCHITECTURES[config.get("model_type", "bert")]
+    architecture = ARCHITECTURES[config["model_type"]]
     weights = model_folder.read_weights(folder, pickled)
     stored = {architecture.current_name(upgrade_tensor_name(name)): tensor for name, tensor in weights.items()}
     found = {name: tensor for name, tensor in stored.items() if not re.fullmatch(architecture.buffers, name)}
@@ -119,32 +109,9 @@ def convert(folder: Path, stored: StoredModel, overwrite: bool = False) -> None:
     save(folder, replace(stored, config=config), overwrite=overwrite, check=True)
 
 
-def pipeline_tag(stored: StoredModel) -> str:
-    """Hugging Face's name for what the model is for."""
-    if stored.task.get("kind") == TextTarget.name:
-        return "text2text-generation"
-    named = _class_of(stored)
-    held = {*architecture_of(stored.system).classes[named], class_suffix(named)}
-    default = "text-generation" if named.endswith("LMHeadModel") and not stored.task else "feature-extraction"
-    return next((tag for part, tag in PIPELINE_TAGS.items() if part in held), default)
-
-
-def _class_of(stored: StoredModel) -> str:
-    """The first of Hugging Face's classes that the model has all parts of."""
-    architecture = architecture_of(stored.system)
-    parts = architecture.parts_of(stored.tensors) - architecture.untrained(stored.system)
-    kind = LABEL_KINDS.get(stored.task.get("kind", ""))
-    suffix = CLASS_SUFFIXES.get(kind(), "") if kind else ""
-    # A network between body and classifier, or another pooled output, is in no class of theirs.
-    if {"pool", "mix", "orders"} & stored.task.keys() or any(ours.startswith("network.") for ours in stored.tensors):
-        parts -= {CLASSIFIER}
-    classes = {name: needed for name, needed in architecture.classes.items() if class_suffix(name) == suffix}
-    return next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
-
-
 def _write(folder: Path, stored: StoredModel) -> None:
     """Write all files into an empty folder; tensors that the class does not have go to their own file."""
-    architecture, named = architecture_of(stored.system), _class_of(stored)
+    architecture, named = architecture_of(stored.system), class_of(stored)
     theirs: dict[str, Tensor] = {}
     extra: dict[str, Tensor] = {}
     for ours, tensor in stored.tensors.items():
@@ -160,7 +127,8 @@ def _write(folder: Path, stored: StoredModel) -> None:
         model_folder.write_tensors(folder / EXTRA, extra)
     settings = architecture.write_settings(stored.system, stored.vocab_size)
     keel = {**settings.pop("keel"), **stored.config.get("keel", {})}
-    config = {"architectures": [named], **settings, **stored.config, "keel": keel}
+    settings |= {"architectures": [named], "model_type": model_type_of(stored)}
+    config = {**settings, **stored.config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     stored.tokenizer.save(folder)
     if stored.target_tokenizer is not None:
@@ -198,10 +166,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not (path := folder / "config.json").is_file():
         raise KeelError(f"{folder} is no model folder: it has no config.json")
     config = _load_config(folder)
-    kind = str(config.get("model_type", "bert"))
+    config["model_type"] = kind = _architecture_name(config)
     if kind not in ARCHITECTURES:
         raise KeelError(f"{path}: Keel does not read models of type {kind!r}; it reads {', '.join(ARCHITECTURES)}")
     return upgrade_config(config)
+
+
+def _architecture_name(config: Mapping[str, Any]) -> str:
+    return str(config.get("model_type", "bert")).removeprefix(KEEL_TYPE)
 
 
 def _drop_tied(architecture: Architecture, found: dict[str, Tensor], folder: Path) -> None:
@@ -265,7 +237,7 @@ def is_keel_folder(path: Path) -> bool:
 def _system_of(path: Path) -> type[System]:
     config = _config_of(path)
     name = config.get("keel", {}).get("system")
-    return SYSTEMS.get(name) or ARCHITECTURES.get(str(config.get("model_type")), ARCHITECTURES["bert"]).system
+    return SYSTEMS.get(name) or ARCHITECTURES.get(_architecture_name(config), ARCHITECTURES["bert"]).system
 
 
 KEEL_FOLDER = Format(name="Keel folder", detect=is_keel_folder, read=read, write=convert, system=_system_of)
