@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, overload
@@ -12,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from keel.config import to_dict
-from keel.data.examples import Examples, Labels
+from keel.data.examples import Columns, Examples, Labels
 from keel.data.label_kinds import LABEL_KINDS, TextTarget
+from keel.data.memory_sources import plain_source
+from keel.data.text_inputs import Texts, is_tabular, require_text, text_inputs
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -168,49 +169,52 @@ class Model:
 
     @overload
     def encode(
-        self, texts: str | Sequence[str], *, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
-        carry: bool = False, on_event: OnEvent = ignore,
+        self, texts: Texts, *, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
+        carry: bool = False, text_column: str = "", on_event: OnEvent = ignore,
     ) -> np.ndarray: ...  # fmt: skip
     @overload
     def encode(  # pyright: ignore[reportOverlappingOverload] - a str is one text
         self, texts: str, *, layer: int = -1, pool: Literal["none"],
-        carry: bool = False, on_event: OnEvent = ignore,
+        carry: bool = False, text_column: str = "", on_event: OnEvent = ignore,
     ) -> TokenVectors: ...  # fmt: skip
     @overload
     def encode(
-        self, texts: Sequence[str], *, layer: int = -1, pool: Literal["none"],
-        carry: bool = False, on_event: OnEvent = ignore,
+        self, texts: Texts, *, layer: int = -1, pool: Literal["none"],
+        carry: bool = False, text_column: str = "", on_event: OnEvent = ignore,
     ) -> list[TokenVectors]: ...  # fmt: skip
     @overload
     def encode(
-        self, texts: str | Sequence[str], *, layer: int = -1, pool: Pool,
-        carry: bool = False, on_event: OnEvent = ignore,
+        self, texts: Texts, *, layer: int = -1, pool: Pool,
+        carry: bool = False, text_column: str = "", on_event: OnEvent = ignore,
     ) -> np.ndarray | TokenVectors | list[TokenVectors]: ...  # fmt: skip
     def encode(
         self,
-        texts: str | Sequence[str],
+        texts: Texts,
         *,
         layer: int = -1,
         pool: Pool = "mean",
         carry: bool = False,
+        text_column: str = "",
         on_event: OnEvent = ignore,
     ) -> np.ndarray | TokenVectors | list[TokenVectors]:
         """Embeddings of texts: [width] for one text, [texts, width] for several; `TokenVectors` with pool="none".
 
         `pool` is "mean" (over all tokens, special tokens included), "cls" (the first token) or "none" (every token).
         `layer` counts from 0, the embeddings, or back from -1, the top. A text longer than the model's maximum length
-        is split into windows. With `carry` a recurrent model keeps its state from each text to the next.
+        is split into windows. With `carry` a recurrent model keeps its state from each text to the next. The texts of
+        a DataFrame or of records are in `text_column`, by default the one with a usual name.
         """
         if pool not in ("mean", "cls", "none"):
             raise UsageError(f"pool must be mean, cls or none, not {pool!r}")
         encoder = TextEncoder(self.system, self.encoder, self.tokenizer, layer, carry, on_event)
-        many = _as_texts(texts)
+        many, one = text_inputs(texts, text_column=text_column)
         found = encoder.per_token(many) if pool == "none" else encoder.pooled(many, pool)
-        return found[0] if isinstance(texts, str) else found
+        return found[0] if one else found
 
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The most probable words for each mask of a text (`[MASK]` or `___`), in descending order."""
+        require_text(text)
         if not isinstance(self.objective, MaskedLM) or WORD_HEAD in self.missing:
             raise KeelError("this model has no masked language model head: use a pre-trained bert to fill masks")
         mask = self.tokenizer.mask_id
@@ -231,23 +235,24 @@ class Model:
             for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
-    def predict(self, texts: Any, *, on_event: OnEvent = ignore) -> Any:  # AnyPrediction, or a list of them
-        """The task's prediction for one text, or a list of them for several; a pair of texts is a tuple (a, b)."""
+    def predict(
+        self, texts: Any, *, text_column: str = "", second_column: str = "", on_event: OnEvent = ignore
+    ) -> Any:  # AnyPrediction, or a list of them
+        """The task's prediction for one text, or a list of them for several; a pair of texts is a tuple (a, b).
+
+        A dict is one example and a DataFrame a table of them, with the text in `text_column`; labels are not read.
+        """
         if self.task is None:
             raise KeelError("this model has no task: fine-tune it first (keel finetune)")
-        one = self.task.is_single_input(texts)
-        inputs = texts if isinstance(texts, Iterable) and not one else [texts]
-        items = [self.task.make_example(item, number) for number, item in enumerate(inputs)]
+        source = plain_source(texts)
+        one = isinstance(source, dict) or self.task.is_single_input(source)
+        if is_tabular(source):
+            items = self.task.make_examples(source, Columns(text_column=text_column, second_column=second_column))
+        else:
+            inputs = source if isinstance(source, list | tuple) and not one else [source]
+            items = [self.task.make_example(item, number) for number, item in enumerate(inputs)]
         found = list(self.task.predict(Examples.of(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
-
-
-def _as_texts(given: str | Iterable[str]) -> list[str]:
-    texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    for text in texts:
-        if not isinstance(text, str):
-            raise UsageError(f"{text!r} is no text: give a string, or a list of strings")
-    return texts
 
 
 def _modules(encoder: Encoder, objective: Objective | None, task: Task | None) -> list[nn.Module]:

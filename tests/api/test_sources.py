@@ -64,7 +64,7 @@ def test_what_is_no_text_at_all_is_refused(tmp_path: Path) -> None:
     for source in (None, 5):
         with pytest.raises(KeelError, match=f"{source} is neither a file nor a list of texts: give the names"):
             documents(source)
-    with pytest.raises(KeelError, match="document 1 of the list is a float: give strings only"):
+    with pytest.raises(KeelError, match=r"document 1 of the list is a float \(nan\): give strings only"):
         documents(["one text", float("nan")])
     with pytest.raises(KeelError, match="document 1 of the list is a PosixPath"):
         documents(["one text", tmp_path])

@@ -1,6 +1,6 @@
 """Inference: predictions for a dataset, masked words, embeddings, and the layers that a model weighs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, Unpack, overload
 
@@ -12,6 +12,7 @@ from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
+from keel.data.text_inputs import Texts
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
 from keel.explain.layer_weights import Layers, layer_weights
@@ -62,23 +63,25 @@ def fill(
 
 @overload
 def embed(
-    texts: str | Sequence[str], *, model: ModelSource, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
-    on_event: OnEvent = ignore,
+    texts: Texts, *, model: ModelSource, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
+    text_column: str = "", on_event: OnEvent = ignore,
 ) -> np.ndarray: ...  # fmt: skip
 @overload
 def embed(
-    texts: str | Sequence[str], *, model: ModelSource, layer: int = -1, pool: Pool, on_event: OnEvent = ignore,
+    texts: Texts, *, model: ModelSource, layer: int = -1, pool: Pool, text_column: str = "",
+    on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]: ...  # fmt: skip
 def embed(
-    texts: str | Sequence[str],
+    texts: Texts,
     *,
     model: ModelSource,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
     pool: Annotated[Pool, Doc("Pooling over tokens; cls: the first token, none: a vector per token.")] = "mean",
+    text_column: str = "",
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]:
     """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context."""
-    return load_model(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
+    return load_model(model, on_event).encode(texts, layer=layer, pool=pool, text_column=text_column, on_event=on_event)
 
 
 def layers(model: ModelSource, *, on_event: OnEvent = ignore) -> Layers:

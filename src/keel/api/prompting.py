@@ -11,6 +11,7 @@ from keel.config import Doc, Ge
 from keel.data.predictions import GeneratedText
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
+from keel.data.text_inputs import require_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.zero_shot import next_token_model
@@ -87,7 +88,7 @@ def few_shot_translation(
 
 
 def _require(text: str, otherwise: str) -> None:
-    if not text.strip():
+    if not require_text(text).strip():
         raise UsageError(otherwise)
 
 

@@ -1,23 +1,30 @@
 """Fine-tuning as a scikit-learn estimator, for pipelines, cross-validation and grid search."""
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from keel.api.finetuning import finetune
+from keel.data.examples import Columns
+from keel.data.memory_sources import Frame, plain_source, source_items
+from keel.data.text_inputs import is_tabular
 from keel.errors import KeelError
 from keel.model import Model
+from keel.tasks import TASKS
 
 __all__ = ["Classifier"]
+
+COLUMNS = ("text_column", "second_column")
+"""Settings that apply to X as a DataFrame."""
 
 
 class Classifier:
     """A classifier of texts or, with task="pair", of (text, text) tuples.
 
-    `settings` are those of `keel.finetune`. `fit` trains on all examples unless `dev` is given.
+    `settings` are those of `keel.finetune`. `fit` trains on all examples unless `dev` is given. X may be a DataFrame,
+    with the texts in `text_column` and, of pairs, `second_column`.
     """
 
     def __init__(self, base: Model | str | Path, task: str = "classify", **settings: Any):
@@ -36,34 +43,44 @@ class Classifier:
         self.settings |= parameters
         return self
 
-    def fit(self, X: Iterable[Any], y: Iterable[Any]) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Fine-tune on texts and their classes."""
-        texts, classes = list(X), list(y)
+        texts, classes = self._inputs(X), _classes(y)
         if len(texts) != len(classes):
             raise KeelError(f"X has {len(texts)} texts and y {len(classes)} labels: give one label per text")
         settings = {"task": self.task, "dev": None, "labels": "single", **self.settings}
+        settings = {name: value for name, value in settings.items() if name not in COLUMNS}
         self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
         self.classes_ = np.unique(np.asarray(classes))
         return self
 
-    def predict_proba(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
+    def _inputs(self, X: Any) -> list[Any]:  # noqa: N803
+        """The texts, or pairs of texts, of a list, a column, or the columns of a DataFrame."""
+        source = plain_source(X)
+        if not is_tabular(source):
+            return source_items(source)
+        columns = Columns(**{name: value for name, value in self.settings.items() if name in COLUMNS})
+        examples = TASKS[self.task].make_examples(source, columns)
+        return [each.text if each.second is None else (each.text, each.second) for each in examples]
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """[texts, classes] class probabilities, in the order of `classes_`."""
         if not hasattr(self, "model_"):
             raise _unfitted()
         task = self.model_.task
         assert task is not None
-        found = task.predict(task.read_examples(list(X))).estimates
+        found = task.predict(task.read_examples(self._inputs(X))).estimates
         number_of = {name: number for number, name in enumerate(task.labels.names)}
         return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
 
-    def predict(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """[texts] the most probable class of each."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
-    def score(self, X: Iterable[Any], y: Iterable[Any]) -> float:  # noqa: N803
+    def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """Accuracy."""
-        return float(np.mean(self.predict(X) == np.asarray(list(y))))
+        return float(np.mean(self.predict(X) == np.asarray(_classes(y))))
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's estimator tags: a classifier of texts."""
@@ -78,6 +95,11 @@ class Classifier:
 
     def __repr__(self) -> str:
         return f"Classifier({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+
+def _classes(y: Any) -> list[Any]:
+    source = plain_source(y)
+    return source.cells[0] if isinstance(source, Frame) and len(source.cells) == 1 else source_items(source)
 
 
 def _unfitted() -> KeelError:

@@ -12,6 +12,7 @@ from keel.api.settings import Source, TextSettings, corpus_of, merge_settings, r
 from keel.api.trace_files import TRACE, trace_files, write_trace
 from keel.config import Doc
 from keel.data.predictions import GeneratedText
+from keel.data.text_inputs import Texts, text_inputs
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -68,7 +69,7 @@ def generate(
     prompt: Iterable[str], *, model: ModelSource, best: int, **options: Unpack[GenerateKeywords]
 ) -> list[list[str]]: ...
 def generate(
-    prompt: str | Iterable[str] = "",
+    prompt: Texts = "",
     *,
     model: ModelSource,
     best: int | None = None,
@@ -89,10 +90,7 @@ def generate(
     a folder, an .html or a .json file for how each token was chosen.
     """
     strategy = decoding_strategy(**decoding, best=best)
-    prompts: list[Any] = [*prompt] if isinstance(prompt, Iterable) and not isinstance(prompt, str) else [prompt]
-    for each in prompts:
-        if not isinstance(each, str):
-            raise UsageError(f"the prompt is {each!r:.60}: give a text, or a list of texts")
+    prompts, one = text_inputs(prompt)
     found = continuations(
         prompts,
         model=model,
@@ -107,7 +105,7 @@ def generate(
         if reason := empty_reason(first, strategy):
             note(on_event, reason)
     texts: list[Any] = [[each.text for each in listed] if best else listed[0].text for listed in found]
-    return texts[0] if isinstance(prompt, str) else texts
+    return texts[0] if one else texts
 
 
 def empty_reason(found: GeneratedText, strategy: Sampling | BeamSearch) -> str:

@@ -14,6 +14,7 @@ from keel.api.trace_files import TRACE, trace_files, write_trace
 from keel.config import Doc
 from keel.data.examples import Examples
 from keel.data.predictions import GeneratedText
+from keel.data.text_inputs import Texts, text_inputs
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
 from keel.explain.decoding_steps import decoding_data, readable_tokens
@@ -41,7 +42,7 @@ def translate(
     texts: Iterable[str], *, model: ModelSource, **options: Unpack[TranslateKeywords]
 ) -> list[GeneratedText]: ...
 def translate(
-    texts: str | Iterable[str],
+    texts: Texts,
     *,
     model: ModelSource,
     by_pattern: Annotated[
@@ -64,18 +65,16 @@ def translate(
     """
     given = {**search, "tokens": tokens, "cut": cut or None}
     settings = {name: value for name, value in given.items() if value is not None}
-    if not isinstance(texts, Iterable):
-        raise UsageError(f"{texts!r} cannot be translated: give a text, or several")
-    if isinstance(texts, str) and not texts.strip():
+    many, one = text_inputs(texts)
+    if one and not many[0].strip():
         raise UsageError("there is nothing to translate: give a text")
-    many: Iterable[str] = [texts] if isinstance(texts, str) else texts
     found = [
         replace(first, alternatives=tuple(others))
         for first, *others in translations(
             many, settings, model=model, by_pattern=by_pattern, trace=trace, on_event=on_event
         )
     ]
-    return found[0] if isinstance(texts, str) else found
+    return found[0] if one else found
 
 
 def translations(

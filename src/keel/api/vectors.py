@@ -12,6 +12,7 @@ from keel.api.model_loading import ModelSource, load_model, load_vectors
 from keel.api.settings import Source, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, read_examples
+from keel.data.text_inputs import require_text, text_inputs
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.approximate_search import build_index
@@ -42,6 +43,7 @@ def nearest(
 
     `approximate` searches an HNSW index of the vocabulary, which is built once and cached.
     """
+    require_text(query, "the query")
     if among is None:
         space = load_vectors(model, on_event)
         return space.nearest(query, top=top, search=build_index(space, on_event) if approximate else None)
@@ -62,6 +64,7 @@ def analogy(
     on_event: OnEvent = ignore,
 ) -> list[Neighbor]:
     """The words nearest to an expression such as "king - man + woman", without the words in it."""
+    require_text(expression, "the expression")
     return load_vectors(model, on_event).analogy(expression, top=top, by=by)
 
 
@@ -71,7 +74,9 @@ def odd(words: str | Sequence[str], *, model: ModelSource, on_event: OnEvent = i
     In one string, words are separated by whitespace or commas; a word of the vocabulary may contain a comma.
     """
     space = load_vectors(model, on_event)
-    if isinstance(words, str):
+    if not isinstance(words, str):
+        words, _ = text_inputs(words)
+    else:
         parts = [[word] if space.find(word) is not None else SEPARATORS.split(word) for word in words.split()]
         words = [word for part in parts for word in part if word]
     return space.odd_one_out(words)
@@ -98,6 +103,7 @@ def senses(
 
     `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it.
     """
+    require_text(word, "the word")
     texts = _read_texts(sentences, settings, on_event)
     uses = find_uses(word, texts)
     used = {use.text for use in uses}

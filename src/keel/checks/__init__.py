@@ -1,6 +1,6 @@
 """Checks of data before training: contents, problems, and a recommended model size for this device."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples
+from keel.data.memory_sources import Frame, plain_source
 from keel.data.table_sources import FASTTEXT
 from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
@@ -47,14 +48,14 @@ def check(
         model = Model.load(model, on_event=on_event)
     columns = replace(Columns(), **settings)
     tokenizer = model.tokenizer if model else None
-    source = list(source) if isinstance(source, Iterator) else source  # read twice
+    source = plain_source(source)  # an iterator is read twice
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
     named = _named_files(source)  # kept, as text of stdin goes with it
     for group in [(source,)] if named is None else _groups(named.files, task, columns):
         path: Any = group[0]
-        names = ("the table" if hasattr(source, "columns") else "the list",)
+        names = ("the table" if isinstance(source, Frame) else "the list",)
         if named:
             names = (" and ".join([str(path), *(other.name for other in group[1:])]), *map(str, group))
         name = names[0]
@@ -92,8 +93,9 @@ def check(
 
 def _named_files(source: Any) -> Corpus | None:
     """The files of a name, a pattern or Paths; None for texts, examples or a table in memory."""
-    several = isinstance(source, Iterable) and not isinstance(source, str)
-    if several and (hasattr(source, "columns") or not all(isinstance(item, Path) for item in source)):
+    if isinstance(source, Frame | dict):
+        return None
+    if isinstance(source, list | tuple) and not all(isinstance(item, Path) for item in source):
         return None
     return Corpus(source)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from keel.data.markup import refuse_markup
+from keel.data.memory_sources import Frame, is_records, plain_source, source_items
 from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.table_files import read_table
 from keel.data.text_files import TextFile, file_kind, replace_all_surrogates, replace_surrogates
@@ -59,15 +60,15 @@ class Corpus:
         on_event: OnEvent = ignore,
     ):
         self._configure(text_column, encoding, dedup, sentences, on_event)
-        if hasattr(source, "columns"):
-            if text_column not in source.columns:
-                known = ", ".join(map(repr, source.columns))
-                raise UsageError(f"the DataFrame has no column {text_column!r}: it has {known}; set --text-column")
-            source = [str(value) for value in source[text_column]]
-        if not isinstance(source, Iterable | Path):
-            what = f"{source!r} is neither a file nor a list of texts"
-            raise UsageError(f"{what}: give the names of text files, a list of texts or a DataFrame")
-        items = [source] if isinstance(source, str | Path) else list(source)
+        source = plain_source(source)
+        if isinstance(source, Frame) or is_records(source if isinstance(source, list) else [source]):
+            frame = source if isinstance(source, Frame) else Frame.of_records(source_items(source))
+            if text_column not in frame.names:
+                known = ", ".join(map(repr, frame.names))
+                raise UsageError(f"the table has no column {text_column!r}: it has {known}; set --text-column")
+            self._texts = _checked_texts(frame.cells[frame.names.index(text_column)], "row {} of the table")
+            return
+        items = [source] if isinstance(source, str | Path) else source_items(source)
         if not isinstance(source, str) and not all(isinstance(item, Path) for item in items):
             self._texts = _checked_texts(items)
             return
@@ -257,10 +258,11 @@ class _Seen:
         return True
 
 
-def _checked_texts(texts: list[Any]) -> list[str]:
+def _checked_texts(texts: list[Any], location: str = "document {} of the list") -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
+            what = f"a {type(text).__name__} ({text!r:.60})"
+            raise KeelError(f"{location.format(number)} is {what}: give strings only")
     return replace_all_surrogates(texts)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel
 from keel.data.markup import markup_kind, read_json_document, refuse_markup
+from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.table_files import read_rows, read_table
 from keel.data.table_sources import named_file, refuse_two_files
 from keel.data.tables import DEFAULT_COLUMNS, Columns
@@ -90,12 +91,12 @@ def _choice_index(label: Any, choices: Sequence[str], names: Sequence[str], loca
 
 def _from_items(source: Any, columns: Columns) -> Iterator[Example]:
     """The examples of a list or a DataFrame."""
-    if hasattr(source, "columns"):  # of pandas, polars, ...
-        names, cells = list(map(str, source.columns)), [list(source[column]) for column in source.columns]
-        for number, row in enumerate(zip(*cells, strict=True)):
-            yield from _from_record(dict(zip(names, row, strict=True)), f"row {number}", columns)
+    source = plain_source(source)
+    if isinstance(source, Frame):
+        for number, record in enumerate(source.records()):
+            yield from _from_record(record, f"row {number}", columns)
         return
-    for number, item in enumerate(source):
+    for number, item in enumerate(source_items(source)):
         location = f"item {number} of the list"
         match item:
             case Mapping():

@@ -1,5 +1,6 @@
 """Parallel text of a sequence-to-sequence task: two parallel files, or a table with source and target columns."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     if pairs.texts == pairs.values:
         note(on_event, f"{table.source}: every target is equal to its source: a model can only learn to copy")
     return pairs
+
+
+def read_sources(source: Any, columns: Columns) -> tuple[list[str], Sequence[str]]:
+    """The source texts alone of a table, a record or a list of records, and where each is."""
+    table = _table(source, columns, ignore)
+    return table.texts(_source_target_columns(table, columns)[0], "text") if len(table) else [], table.locations
 
 
 def _parallel_files(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:

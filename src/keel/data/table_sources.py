@@ -12,6 +12,7 @@ from typing import Any
 
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.markup import refuse_markup
+from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.table_files import read_rows, read_table
 from keel.data.tables import Columns, Locations, Table, is_header
 from keel.data.text_files import file_kind, open_text
@@ -28,11 +29,11 @@ def load_table(source: Any, columns: Columns, on_event: OnEvent, *, pair: bool) 
     if isinstance(source, str | Path):
         with named_file(source) as (path, name):
             return _file(path, name, columns, on_event, pair)
-    if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
-        cells = [list(source[column]) for column in source.columns]
-        return Table("the table", list(map(str, source.columns)), cells, Locations("row ", range(len(source))))
+    source = plain_source(source)
+    if isinstance(source, Frame):
+        return Table("the table", source.names, source.cells, Locations("row ", range(len(source))))
     refuse_two_files(source)
-    items = list(source)
+    items = source_items(source)
     locations = Locations("item ", range(len(items)), " of the list")
     if items and all(isinstance(item, dict) for item in items):
         return _records("the list", items, locations)

@@ -8,14 +8,13 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from keel.config import Validated
 from keel.data.label_kinds import LabelKind
+from keel.data.memory_sources import TEXTS
 from keel.errors import KeelError
 from keel.events import pluralize
 
 Item = TypeVar("Item", covariant=True)
 
 # Usual names of columns, in the order in which they are tried.
-TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
-         "sentence1", "premise", "question1", "question", "query")  # fmt: skip
 PAIRS = (("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
          ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("query", "passage"),
          ("#1 string", "#2 string"), ("first", "second"))  # fmt: skip

@@ -9,9 +9,10 @@ from typing import Any
 
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import TagLabels
+from keel.data.memory_sources import TEXTS, Frame, is_records, plain_source, source_items
 from keel.data.sentence_splitting import CHINESE, CJK, LONG_WORD
 from keel.data.table_sources import load_table, named_file, refuse_two_files
-from keel.data.tables import DEFAULT_COLUMNS, Columns
+from keel.data.tables import DEFAULT_COLUMNS, Columns, choose_columns
 from keel.data.tag_schemes import (
     FOREIGN,
     OUTSIDE,
@@ -188,9 +189,9 @@ def _inner_stop(sentence: RawSentence) -> int:
 
 def _items(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     """The sentences of a list or a DataFrame."""
-    items = source if hasattr(source, "columns") else list(source)
-    if hasattr(items, "columns") or (items and all(isinstance(item, dict) for item in items)):
-        yield from _records(items, columns, on_event)
+    source = plain_source(source)
+    if isinstance(source, Frame) or is_records(items := source_items(source)):
+        yield from _records(source, columns, on_event)
         return
     for number, item in enumerate(items):
         location = f"item {number} of the list"
@@ -203,6 +204,16 @@ def _items(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[RawSent
                 yield make_sentence(list(item), None, location)
             case _:
                 raise KeelError(f"{location} is {item!r:.60}: give a text, words, or (words, tags)")
+
+
+def words_or_texts(source: Any, columns: Columns) -> list[Any]:
+    """The words or the text of each row of a table, a record or a list of records, without tags."""
+    table = load_table(source, columns, ignore, pair=False)
+    lowered = [column.lower() for column in table.columns]
+    known = next((name for name in (*WORDS, *TEXTS) if name in lowered), "")
+    if known and not columns.text_column:
+        return table.cells[lowered.index(known)]
+    return table.cells[choose_columns(table, columns, pair=False)[0]] if len(table) else []
 
 
 def _records(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:

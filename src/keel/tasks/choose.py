@@ -30,11 +30,16 @@ class MultipleChoice(TextClassification):
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         return read_choices(source, columns, on_event)
 
-    def make_example(self, item: Any, number: int) -> Example:
+    @classmethod
+    def make_example(cls, item: Any, number: int) -> Example:
         match item:
             case [str(text), [*choices]]:
                 return make_choice_example(text, choices, None, f"item {number + 1}")
-        raise self.wrong_input(item, number, "(text, [choice, choice, ...])")
+        raise cls.wrong_input(item, number, "(text, [choice, choice, ...])")
+
+    @classmethod
+    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
+        return list(read_choices(source, columns))
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.collation import EncodedExamples, TaskBatch
-from keel.data.examples import DEFAULT_COLUMNS, Columns, Examples, Labels
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels
 from keel.data.input_windows import FlatTokens, build_packed_inputs
 from keel.data.label_kinds import TextTarget
-from keel.data.parallel_text import read_aligned
+from keel.data.parallel_text import read_aligned, read_sources
 from keel.data.predictions import GeneratedPredictions, GeneratedText, Predictions
 from keel.data.sentence_splitting import detect_language
 from keel.data.token_batch import TokenBatch, pad_sequences
@@ -111,6 +111,11 @@ class SequenceToSequence(Task):
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         return read_aligned(source, columns, on_event)
+
+    @classmethod
+    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
+        sources, locations = read_sources(source, columns)
+        return [Example(text, None, None, location) for text, location in zip(sources, locations, strict=True)]
 
     @classmethod
     def label_schema(cls, examples: Examples) -> Labels:

@@ -18,7 +18,7 @@ from keel.data.input_windows import PackedInputs, overlapping_windows
 from keel.data.label_kinds import TagLabels
 from keel.data.predictions import Predictions, TagPredictions, is_segmentation
 from keel.data.tag_schemes import Scheme, allowed_transitions, detect_scheme, is_entity_tag
-from keel.data.tagged_sentences import read_tagged_sentences, split_words
+from keel.data.tagged_sentences import read_tagged_sentences, split_words, words_or_texts
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -76,13 +76,18 @@ class TokenClassification(Task):
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
 
-    def make_example(self, item: Any, number: int) -> Example:
+    @classmethod
+    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
+        return [cls.make_example(item, number) for number, item in enumerate(words_or_texts(source, columns))]
+
+    @classmethod
+    def make_example(cls, item: Any, number: int) -> Example:
         match item:
             case str():
                 return Example(item, None, None, f"text {number + 1}")
             case list() | tuple() if all(isinstance(word, str) and word for word in item):
                 return read_tagged_sentences([list(item)])[0] if item else Example("", None, None, f"text {number + 1}")
-        raise self.wrong_input(item, number, "a text or a list of its words")
+        raise cls.wrong_input(item, number, "a text or a list of its words")
 
     def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore

@@ -15,6 +15,8 @@ from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples
 from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
+from keel.data.table_sources import load_table
+from keel.data.tables import choose_columns
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -151,14 +153,26 @@ class Task(EncoderObjective):
         other.decoding = decoding
         return other
 
-    def make_example(self, item: Any, number: int) -> Example:
+    @classmethod
+    def make_example(cls, item: Any, number: int) -> Example:
         """An unlabelled example from an input of `predict`."""
         match item:
-            case str() if not self.pair:
+            case str() if not cls.pair:
                 return Example(item, None, None, f"text {number + 1}")
-            case [str(first), str(second)] if self.pair:
+            case [str(first), str(second)] if cls.pair:
                 return Example(first, second, None, f"pair {number + 1}")
-        raise self.wrong_input(item, number, "a pair (first text, second text)" if self.pair else "a text")
+        raise cls.wrong_input(item, number, "a pair (first text, second text)" if cls.pair else "a text")
+
+    @classmethod
+    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
+        """Unlabelled examples from the table, record or records that `predict` is given."""
+        table = load_table(source, columns, ignore, pair=cls.pair)
+        if not len(table):
+            return []
+        text, second, _ = choose_columns(table, columns, pair=cls.pair)
+        seconds = [None] * len(table) if second is None else table.texts(second, "second")
+        rows = zip(table.texts(text, "text"), seconds, table.locations, strict=True)
+        return [Example(first, other, None, location) for first, other, location in rows]
 
     @staticmethod
     def wrong_input(item: Any, number: int, expected: str) -> UsageError:

@@ -1,0 +1,89 @@
+"""Sources in memory, by one rule: a DataFrame is a table, a dict is one record, every other collection is a list."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from keel.errors import KeelError, UsageError
+
+TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
+         "sentence1", "premise", "question1", "question", "query")  # fmt: skip
+"""Usual names of the column of texts, in the order in which they are tried."""
+TO_LIST = ("to_pylist", "tolist", "to_list")
+"""Methods of arrays and columns (pyarrow; NumPy and pandas; polars) that return Python values."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The columns of a DataFrame."""
+
+    names: list[str]
+    cells: list[list[Any]]
+    """Values of each column."""
+
+    def __len__(self) -> int:
+        return len(self.cells[0]) if self.cells else 0
+
+    @classmethod
+    def of_records(cls, records: Sequence[Mapping[str, Any]]) -> Self:
+        """Columns of all names in the records; None where a record lacks one."""
+        names = list(dict.fromkeys(name for record in records for name in record))
+        return cls(names, [[record.get(name) for record in records] for name in names])
+
+    def records(self) -> list[dict[str, Any]]:
+        """Rows as dicts."""
+        return [dict(zip(self.names, row, strict=True)) for row in zip(*self.cells, strict=True)]
+
+
+def plain_source(source: Any) -> Any:
+    """A source in plain types: a DataFrame (pandas, polars, pyarrow, datasets) is a `Frame`, a record or a row of a
+    DataFrame a dict, an array, column or iterator a list; a str, a Path, a tuple, a list and what is no collection are
+    returned unchanged."""
+    if isinstance(source, str | bytes | Path | list | tuple | Frame):
+        return source
+    if isinstance(source, Mapping):
+        return dict(source)
+    if isinstance(source, set | frozenset):
+        raise UsageError("the texts are in a set, which has no order: give a list")
+    if hasattr(source, "shape") and (hasattr(source, "columns") or hasattr(source, "column_names")):
+        return _frame(source)
+    if hasattr(source, "index") and hasattr(source, "to_dict") and _names_columns(source.index):
+        return {str(name): value for name, value in source.to_dict().items()}
+    for method in TO_LIST:
+        if hasattr(source, method):
+            return getattr(source, method)()
+    return list(source) if isinstance(source, Iterable) and not hasattr(source, "__getitem__") else source
+
+
+def source_items(source: Any) -> list[Any]:
+    """The items of a plain source that is neither a file nor a table; a record is the only one."""
+    if isinstance(source, dict):
+        return [source]
+    if isinstance(source, str | bytes | Path) or not isinstance(source, Iterable):
+        what = f"{source!r:.60} is neither a file nor a list of texts"
+        raise UsageError(f"{what}: give the names of text files, a list of texts or a DataFrame")
+    return list(source)
+
+
+def is_records(items: Any) -> bool:
+    """Whether this is a list of records."""
+    return isinstance(items, list) and bool(items) and all(isinstance(item, Mapping) for item in items)
+
+
+def _frame(source: Any) -> Frame:
+    names = list(source.column_names if hasattr(source, "column_names") else source.columns)
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise KeelError(f"the table has two columns {str(twice[0])!r}: rename one")
+    return Frame([str(name) for name in names], [_values(source[name]) for name in names])
+
+
+def _values(column: Any) -> list[Any]:
+    method = next((method for method in TO_LIST if hasattr(column, method)), None)
+    values = getattr(column, method)() if method else list(column)
+    return [value.tolist() if hasattr(value, "tolist") else value for value in values]  # words of a sentence
+
+
+def _names_columns(index: Any) -> bool:
+    """Whether the index of a Series has column names: it is a row of a DataFrame, not a column."""
+    return any(isinstance(name, str) and name.strip().lower() in TEXTS for name in index)
