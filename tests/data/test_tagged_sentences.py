@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import re
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,34 @@ def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
     assert word_tags(read(tmp_path / "a.txt", text)[0])[0] == ("the cat sat", "DT NN VB")
     with pytest.raises(KeelError, match=r"a\.txt:11: 'cat' has no tag: write word/tag"):
         read(tmp_path / "a.txt", text + "the/DT cat sat/VB\n")
+
+
+SLASHED = "迈向/v  充满/v  [中央/n  电台/n]nt  的/u\n１９９８年/t  新年/t\n"
+
+
+def test_segmented_text_with_tags_gives_the_words_alone(tmp_path: Path) -> None:
+    examples, messages = read(tmp_path / "a.txt", SLASHED, format="segmented")
+    assert examples[0].text == "迈向充满中央电台的"
+    assert examples[1].names == tuple("BMMMEBE")
+    assert "format slashes" in messages[0]
+
+
+def test_word_segmentation_of_a_published_corpus(data_dir: Path, tmp_path: Path) -> None:
+    with lzma.open(data_dir / "tasks/zh/peopledaily199801/199801.txt.xz", "rt", encoding="utf-8") as file:
+        start = "".join(islice(file, 500))
+    examples, _ = read(tmp_path / "a.txt", start, format="segmented")
+    assert examples[0].text.startswith("迈向充满希望的新世纪")
+    assert not any("/v" in example.text or "/n" in example.text for example in examples)
+
+
+def test_characters_with_their_position_in_the_word(tmp_path: Path) -> None:
+    text = "科0\tO\n技1\tO\n10\tO\n北0\tB-GPE.NAM\n京1\tI-GPE.NAM\n\n\ufeff\n口0\tO\n0\tO\n" + "的0\tO\n" * 30
+    examples, messages = read(tmp_path / "a.conll", text)
+    assert examples[0].text == "科技1北京"
+    assert examples[1].text.startswith("口0的的")
+    assert "position" in " ".join(messages)
+    plain, _ = read(tmp_path / "b.conll", "科\tO\n1\tO\n\n技\tO\n10\tB-X\n")
+    assert plain[1].text == "技 10"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ CONLLU = {name: number for number, name in enumerate(FIELDS)}
 LONG_CHINESE = 4
 """Average length in characters that Chinese words do not reach."""
 SLASHED = re.compile(r"\[?(.*?)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
+POSITIONED = re.compile(r"^(.)\d+$")
+"""A character with its position in the word, as in Weibo's 口0."""
 COMMENT = re.compile(r"#\s*\S+\s*=")
 WHITESPACE = " \t\r\n\v\f"
 """Other spaces, such as the full-width one, are words in Chinese corpora."""
@@ -57,7 +59,7 @@ def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent
     """The sentences of a text file; the format is inferred unless it is given."""
     beside = path.parent / path.name.replace("seq.in", "seq.out")
     refuse_markup(path, name, columns.encoding)
-    lines = list(open_text(path, columns.encoding, on_event))
+    lines = [(number, line.replace("\ufeff", "")) for number, line in open_text(path, columns.encoding, on_event)]
     if path.name.startswith("seq.in") and beside.is_file():  # ATIS, SNIPS: words here, tags there
         return _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
     format = columns.format if columns.format != "auto" else _infer_format(lines, path)
@@ -67,6 +69,10 @@ def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent
         if columns.format == "auto":
             _refuse_texts(lines, name)
         return _columns(lines, name, columns, on_event)
+    if format == "segmented" and _has_slashes([word for _, line in lines[:5000] for word in line.split()]):
+        what = "words have tags (迈向/v), which are left out: only the words are used"
+        note(on_event, f"{name}: {what} (to learn the tags: --format slashes)")
+        lines = [(number, " ".join(map(_without_tag, line.split()))) for number, line in lines]
     described, parse = LINE_FORMATS[format]
     note(on_event, f"{name}: read as {described} (--format {format}; choose another to change it)")
     return (parse(line, f"{name}:{number}") for number, line in lines if line.strip())
@@ -107,8 +113,7 @@ def _infer_format(lines: Lines, path: Path) -> str:
     width, often = Counter(map(len, rows)).most_common(1)[0]
     even = often * 10 >= len(rows) * 7
     words = [word for row in rows for word in row]
-    slashed = sum(SLASHED.fullmatch(word) is not None for word in words)
-    if slashed * 10 >= 9 * len(words) and not (even and width == 1):
+    if _has_slashes(words) and not (even and width == 1):
         return "slashes"
     blank_lines = any(not line.strip() for _, line in lines[:5000])
     last = [row[-1] for row in rows]
@@ -126,6 +131,16 @@ def _infer_format(lines: Lines, path: Path) -> str:
     chinese = [word for word in words if CHINESE.search(word)]
     dense = len(chinese) * 2 > len(words) and statistics.mean(map(len, chinese)) < LONG_CHINESE
     return "segmented" if dense and width > 1 else "text"
+
+
+def _has_slashes(words: list[str]) -> bool:
+    """Whether nearly all words are word/tag."""
+    return bool(words) and sum(SLASHED.fullmatch(word) is not None for word in words) * 10 >= 9 * len(words)
+
+
+def _without_tag(word: str) -> str:
+    parts = SLASHED.fullmatch(word)
+    return parts[1] if parts and parts[1] else word
 
 
 def _is_chinese_text(lines: Lines, rows: list[list[str]]) -> bool:
@@ -155,6 +170,11 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
     if full:
         tags = f"tags in column {tag + 1}" if tag != word else "no tags"
         note(on_event, f"{name}: words in column {word + 1}, {tags}, of {width}")
+    cells = [fields[word] for fields in (_fields(line, tabs) for line in full) if len(fields) == width]
+    positioned = sum(POSITIONED.fullmatch(cell) is not None for cell in cells) * 10 > len(cells) * 9
+    if positioned := positioned and sum(map(bool, map(CHINESE.match, cells))) * 2 > len(cells):
+        what = f"characters are followed by their position in the word ({cells[0]!r})"
+        note(on_event, f"{name}: {what}, which is left out")
 
     def rows() -> Iterator[tuple[int, str, str | None] | None]:
         for number, line in lines:
@@ -172,7 +192,8 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
                 more = "put each word on its own line" if len(fields) > width else "add the tag of the word"
                 remedy = f"{more}, or a blank line at the end of a sentence (running text: --format text)"
                 raise KeelError(f"{name}:{number}: {what} ({line.strip(WHITESPACE)[:40]!r}): {remedy}")
-            yield number, fields[word], None if tag == word else fields[tag]
+            text = POSITIONED.sub(r"\1", fields[word]) if positioned else fields[word]
+            yield number, text, None if tag == word else fields[tag]
 
     return _grouped(rows(), name)
 
