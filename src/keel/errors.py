@@ -12,7 +12,7 @@ FLAGS = {"beams": "beam", "among": "in"}
 """Arguments whose flag has another name."""
 ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
 KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "best", "by", "by_pattern", "characters",
-         "classes", "clean", "cut", "data", "dedup", "dev", "device", "encoding", "epochs", "folds", "format",
+         "classes", "clean", "cut", "data", "dedup", "dev", "device", "encoding", "epochs", "fix", "folds", "format",
          "freeze", "from_scratch", "label_column", "labels", "layer_decay", "length_penalty", "lm_loss", "loss",
          "lowercase", "lr", "max_positions", "memory", "min_count", "minutes", "mix", "model", "network",
          "next_sentence", "optimizer", "order", "orders", "out", "overwrite", "pairs", "parallel", "pool", "precision",

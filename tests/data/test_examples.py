@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 import torch
 
-from keel.data.examples import Columns, Examples, Labels, cross_validation_folds, read_examples, split_validation
+from keel.data.example_splits import cross_validation_folds, split_validation
+from keel.data.examples import Columns, Examples, Labels, read_examples
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.tagged_sentences import read_tagged_sentences
 from keel.errors import KeelError
@@ -99,6 +100,24 @@ def test_folds_test_every_example_once_and_spread_the_labels() -> None:
         assert Counter(example.label for example in tested) == {"a": 10, "b": 2}
         assert not {e.text for e in learned} & {e.text for e in tested}
         assert learned.labels == examples.labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_duplicates_are_on_one_side_of_a_split(seed: int) -> None:
+    texts = [f"text {number % 40}{' ' * (number // 40)}" for number in range(200)] + ["the same"] * 100
+    examples = read_examples([(text, "ab"[len(text) % 2]) for text in texts], pair=False)  # some with both labels
+    learned, tested = split_validation(examples, 0.1, seed)
+    assert {*learned.text_keys()}.isdisjoint(tested.text_keys())
+    assert 10 <= len(tested) <= 30  # a text with a third of the rows stays in training
+    assert len(learned) + len(tested) == 300
+    for learned, tested in cross_validation_folds(examples, 4, seed):
+        assert {*learned.text_keys()}.isdisjoint(tested.text_keys())
+
+
+def test_duplicates_are_divided_where_there_are_too_few_texts() -> None:
+    examples = read_examples([("good", "a"), ("bad", "b")] * 10, pair=False)
+    assert [len(part) for part in split_validation(examples, 0.1, seed=0)] == [18, 2]
+    assert len(list(cross_validation_folds(examples, 5, seed=0))) == 5
 
 
 def test_numbers_are_split_at_random() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from keel.data.examples import Columns, Examples, split_validation
+from keel.data.example_splits import split_validation
+from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
 from keel.data.parallel_text import read_aligned
 from keel.errors import KeelError

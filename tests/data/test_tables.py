@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from keel.data.examples import Columns, Examples, read_examples
+from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.label_kinds import Regression, SingleLabel
 from keel.errors import KeelError
 
@@ -168,7 +168,6 @@ def test_labels_that_look_like_floats_are_classes_by_default() -> None:
             "'three', 'label'; name them with text_column",
         ),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\n", {}, ":3: this row has 1 column,"),
-        ("a.tsv", "sentence\tlabel\nx\t1\ny\t\n", {}, ":3: the label is empty"),
         ("a.tsv", "sentence\tlabel\n", {}, "has no examples"),
         ("a.tsv", "", {}, "has no examples"),
         ("a.tsv", "sentence\tlabel\nx\tgood\n", {"labels": "regression"}, ":2: the label 'good' is not a number"),
@@ -185,6 +184,26 @@ def test_bad_files_get_one_sentence_with_the_place(
         read_examples(path, pair=False, columns=Columns(**columns))
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["", " ", "NaN", "nan", "<NA>", "#N/A"])
+def test_rows_without_a_label_are_counted_and_skipped(tmp_path: Path, missing: str) -> None:
+    path = write(tmp_path, "a.csv", f"text,label\na,x\nb,{missing}\nc,y\nd,{missing}\n")
+    examples = read_examples(path, pair=False)
+    assert examples.values == ["x", None, "y", None]  # predict needs no labels
+    assert examples.names == ("x", "y")
+    events: list[dict[str, Any]] = []
+    assert plain(skip_unlabelled(examples, events.append)) == [("a", "x"), ("c", "y")]
+    assert events[0]["text"].startswith(f"{path}:3: 2 rows have no label")
+    unlabelled = read_examples([("a", None), ("b", missing)], pair=False)
+    assert unlabelled.kind is None
+    assert skip_unlabelled(unlabelled) is unlabelled
+
+
+def test_empty_cells_are_labels_of_multi_label_tables(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'text,labels\na,"x,y"\nb,\n')
+    found = read_examples(path, pair=False, columns=Columns(labels="multi"))
+    assert found.values == [("x", "y"), ()]
 
 
 def test_bad_sources_get_one_sentence(tmp_path: Path) -> None:

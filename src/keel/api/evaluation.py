@@ -65,7 +65,7 @@ def evaluate(
         scores = perplexity(known, data, on_event=on_event, **values)
     else:
         task, roles = task_with_decoding(known, values)
-        examples = task.read_examples(data, roles, on_event)
+        examples = task.read_labelled(data, roles, on_event)
         task.check_scorable(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
         if scores.warning:

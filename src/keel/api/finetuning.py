@@ -23,6 +23,8 @@ from keel.training.plan import Train
 
 __all__ = ["finetune"]
 
+CLEAN = "Merge labels that differ by case or spaces; drop empty and duplicate rows."
+
 
 def finetune(
     base: Model | System | str | Path,
@@ -32,6 +34,7 @@ def finetune(
     out: str | Path | None = None,
     dev: Annotated[Source, Doc("Validation examples: a file, a share of the training examples, or none.")] = "10%",
     test: Annotated[Source | None, Doc("Test examples, scored once at the end.")] = None,
+    clean: Annotated[bool, Doc(CLEAN)] = False,
     folds: Annotated[int, Doc("Cross-validation with K folds; 0: none.")] = 0,
     seeds: Annotated[int, Doc("Runs with different random seeds; the best on dev is saved.")] = 1,
     freeze: Annotated[bool | None, Doc("Freeze the encoder and train the head alone.")] = None,
@@ -58,7 +61,7 @@ def finetune(
     setup = FineTuningSetup.resolve(base, out, task, freeze, from_scratch, values, on_event)
     plan = setup.train
     examples = LabelledData.read(
-        setup.task, setup.columns, data, dev, test, folds=bool(folds), seed=plan.seed, on_event=on_event
+        setup.task, setup.columns, data, dev, test, folds=bool(folds), clean=clean, seed=plan.seed, on_event=on_event
     )
     with World.join(plan.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
         start, labels = setup.starting_model(examples.train, examples.labels, report)

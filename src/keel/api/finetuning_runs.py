@@ -14,7 +14,8 @@ import torch
 from keel.api.finetuning_setup import FineTuningSetup
 from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
-from keel.data.examples import Examples, Labels, cross_validation_folds
+from keel.data.example_splits import cross_validation_folds
+from keel.data.examples import Examples, Labels
 from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model

@@ -1,6 +1,6 @@
 """The setup of a fine-tuning run: settings with the defaults of system and task, the model to start from, and data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -9,9 +9,13 @@ import torch
 
 from keel.api.settings import Source, VocabularySettings, route_settings
 from keel.api.starting_point import resolve_start, warn_unknown_tokens
+from keel.checks.check_report import Finding
+from keel.checks.label_checks import findings_between, label_findings
 from keel.config import unknown_name
 from keel.data.corpus import Corpus
-from keel.data.examples import Columns, Examples, Labels, split_validation
+from keel.data.example_splits import split_validation
+from keel.data.examples import Columns, Examples, Labels
+from keel.data.label_cleaning import clean_examples, match_labels
 from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
@@ -204,38 +208,67 @@ class LabelledData:
         test: Source | None = None,
         *,
         folds: bool = False,
+        clean: bool = False,
         seed: int,
         on_event: OnEvent,
     ) -> Self:
-        """Read and check all datasets: a label that does not occur in training is found before training."""
-        everything = task.read_examples(data, columns, on_event)
+        """Read and check all datasets; problems that `keel check` would find are reported before training."""
+        everything = task.read_labelled(data, columns, on_event)
+        if clean:
+            cleaned = clean_examples(everything)
+            everything = cleaned.examples
+            note(on_event, f"{everything.source}: {cleaned}")
         labels = task.label_schema(everything)
-        train, held_out = _split_dev(everything, task, columns, dev, seed, on_event)
-        tested = None if test is None else task.read_examples(test, columns, on_event)
+        _report(label_findings(everything, None), on_event)
+
+        def read_scored(source: Source) -> Examples:
+            examples = task.read_labelled(source, columns, on_event)
+            return match_labels(examples, labels.names) if clean else examples
+
+        shared = _share(dev)
+        train, held_out = everything, None
+        if shared:
+            train, held_out = _split_dev(everything, shared, dev, seed, on_event)
+        elif dev is not None and not (isinstance(dev, str) and dev == "none"):
+            held_out = read_scored(dev)
+        tested = None if test is None else read_scored(test)
+        files = [everything, None if shared else held_out, tested]
+        _report(findings_between([each for each in files if each]), on_event)
         for examples in (held_out, tested, everything if folds else None):
             if examples is not None:
                 task.check_scorable(examples, labels)
         return cls(everything, train, held_out, tested, labels)
 
 
-def _split_dev(
-    examples: Examples, task: type[Task], columns: Columns, dev: Source, seed: int, on_event: OnEvent
-) -> tuple[Examples, Examples | None]:
-    """Training and validation examples; `dev` is a dataset, a share such as "10%" (stratified by label), or None."""
-    if dev is None or (isinstance(dev, str) and dev == "none"):
-        return examples, None
+def _report(findings: Iterable[Finding], on_event: OnEvent) -> None:
+    for finding in findings:
+        note(on_event, f"{finding.where}: {finding.cause}{finding.remedy and f': {finding.remedy}'}")
+
+
+def _share(dev: Source) -> float:
+    """The share of a --dev such as 10%; 0 for anything else."""
     if not (isinstance(dev, str) and dev.endswith("%")):
-        return examples, task.read_examples(dev, columns, on_event)
+        return 0.0
     try:
         share = float(dev[:-1]) / 100
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
         raise UsageError(f"--dev must be a file or a share between 0% and 100% such as 10%, not {dev}")
+    return share
+
+
+def _split_dev(
+    examples: Examples, share: float, dev: str, seed: int, on_event: OnEvent
+) -> tuple[Examples, Examples | None]:
+    """Training and validation examples, stratified by label; duplicates are on one side."""
     train, held_out = split_validation(examples, share, seed)
     if not held_out:
         note(on_event, "no examples are held out as dev, as each has a label of its own: give a file with --dev")
         return train, None
     what = f"{len(held_out):,} of {len(examples):,} examples are held out as dev"
     note(on_event, f"{what} ({dev}, seed {seed}; change with --dev)")
+    if not {*held_out.text_keys()}.isdisjoint(train.text_keys()):
+        what = "too few different texts: the same ones are in training and dev"
+        note(on_event, f"{examples.source}: {what}, whose scores measure memorisation: give a file with --dev")
     return train, held_out

@@ -10,9 +10,10 @@ from keel.checks.label_checks import findings_between, label_facts, label_findin
 from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
-from keel.data.examples import Columns, Examples, read_examples
+from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.memory_sources import Frame, plain_source
 from keel.data.table_sources import FASTTEXT
+from keel.data.table_writing import write_cleaned
 from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import Event, OnEvent, ignore
@@ -30,6 +31,7 @@ def check(
     task: str = "",
     minutes: float = 0.0,
     device: str = "auto",
+    fix: str | Path | None = None,
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Report:
@@ -37,8 +39,9 @@ def check(
 
     `source` is a file or pattern, a list of texts or (text, label) pairs, a DataFrame, or a list of Paths, the training
     file first; for seq2seq, two consecutive plain text files are read as source and target. With a `model`, lengths are
-    counted in its tokens; with `minutes`, the device is measured and a model size recommended. `settings` are fields of
-    `Columns`.
+    counted in its tokens; with `minutes`, the device is measured and a model size recommended. With `fix`, a cleaned
+    copy of a labelled table is written to this file: labels that differ by case or spaces are merged, empty, duplicate
+    and unlabelled rows dropped, other columns kept. `settings` are fields of `Columns`.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
@@ -66,6 +69,7 @@ def check(
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled(group if len(group) > 1 else path, task, columns, events.append):
+                examples = skip_unlabelled(examples, events.append)
                 is_training_file = task and not labelled and not (model and model.task)
                 labelled.append(examples)
                 facts |= label_facts(examples, model)
@@ -82,6 +86,12 @@ def check(
             found = Finding.of("note", message, *names)
             report.findings.append(replace(found, severity="warning") if ":" in found.where else found)
     report.findings += findings_between(labelled)
+    if fix is not None:
+        if len(report.files) != 1 or not labelled or task not in ("", "classify", "pair"):
+            raise UsageError("--fix needs one table of texts with labels: name one file, and its columns")
+        table = named.files[0] if named else source
+        cause = write_cleaned(table, Path(fix), pair=labelled[0].seconds is not None, columns=columns)
+        report.findings.append(Finding("note", str(fix), cause))
     if minutes:
         sample = [document for found in corpora for document in found.sample]
         if not sample:

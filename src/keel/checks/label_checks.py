@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from keel.checks.check_report import Finding
-from keel.data.examples import Example, Examples
-from keel.data.label_kinds import MultiLabel, SingleLabel, TagLabels, TextTarget
+from keel.data.examples import Examples
+from keel.data.label_cleaning import describe_variants, has_mergeable_labels, label_variants
+from keel.data.label_kinds import MultiLabel, SingleLabel, TagLabels, TextTarget, label_names
 from keel.errors import KeelError
 from keel.events import pluralize
 from keel.model import MAX_UNKNOWN, Model
@@ -18,6 +19,10 @@ from keel.tasks.task import Task
 BATCH = 32
 MIN_EXAMPLES = 5
 """Examples per class below which there is a warning."""
+
+CLEANING = "--clean (finetune) or --fix (check)"
+PERHAPS_MISSING = {"none", "null", "na", "n/a", "unknown", "?"}
+"""Labels, in lower case, that may mean no label."""
 
 
 def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
@@ -53,21 +58,22 @@ def label_findings(examples: Examples, model: Model | None, task: type[Task] | N
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
         what = f"{pluralize(len(empty), 'text is', 'texts are')} empty, first here"
-        yield Finding("warning", empty[0].location, what, "fill them in or drop them")
+        yield Finding("warning", empty[0].location, what, f"fill them in, or drop them with {CLEANING}")
     yield from _class_findings(examples, task)
+    yield from _variant_findings(examples)
     yield from _duplicate_findings(examples)
 
 
 def findings_between(files: list[Examples]) -> Iterator[Finding]:
     """Overlap and unknown labels between files; the first is the training file."""
     for one, two in combinations(files, 2):
-        seen = {_key(example): example for example in one}
-        both = [example for example in two if _key(example) in seen]
+        seen, keys = {key: index for index, key in enumerate(one.text_keys())}, two.text_keys()
+        both = [index for index, key in enumerate(keys) if key in seen]
         if both:
             share = f"{len(both):,} of its {len(two):,} texts ({len(both) / len(two):.1%}) are also in {one.source}"
-            example = f"for example, {seen[_key(both[0])].location}"
+            example = f"for example, {one.locations[seen[keys[both[0]]]]}"
             remedy = "scores on them measure memorisation, so drop them from one file"
-            yield Finding("warning", both[0].location, f"{share} ({example})", remedy)
+            yield Finding("warning", two.locations[both[0]], f"{share} ({example})", remedy)
     for other in files[1:]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
         if unknown and isinstance(files[0].kind, SingleLabel | MultiLabel):
@@ -96,16 +102,39 @@ def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Fin
         yield Finding("warning", examples.source, cause, "use F1 and Matthews correlation, not accuracy")
 
 
+def _variant_findings(examples: Examples) -> Iterator[Finding]:
+    """Labels that differ only by case or whitespace, and those that may mean no label."""
+    if not has_mergeable_labels(examples):
+        return
+    counts = dict(zip(examples.names, examples.label_counts, strict=True))
+    variants = label_variants(counts)
+    if variants:
+        rows = sum(counts[name] for name in variants)
+        what = pluralize(rows, "row has a label", "rows have labels")
+        cause = f"{what} that differ from a more frequent one only by case or spaces ({describe_variants(variants)})"
+        yield Finding("warning", _first_with(examples, {*variants}), cause, f"merge them with {CLEANING}")
+    for name in examples.names:
+        if name.strip().lower() in PERHAPS_MISSING:
+            cause = f"{pluralize(counts[name], 'row has', 'rows have')} the label {name!r}, first here"
+            yield Finding("note", _first_with(examples, {name}), cause, "drop them if it means a missing label")
+
+
+def _first_with(examples: Examples, names: set[str]) -> str:
+    """Where the first example with one of these labels was read."""
+    return next(examples.locations[index] for index, it in enumerate(examples.values) if names & {*label_names(it)})
+
+
 def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
-    seen: dict[tuple[str, str | None], Example] = {}
-    same_label: list[tuple[Example, Example]] = []
-    other_label: list[tuple[Example, Example]] = []
-    for example in examples:
-        before = seen.setdefault(_key(example), example)
-        if before is not example:
-            (same_label if before.label == example.label else other_label).append((before, example))
+    seen: dict[str, int] = {}
+    same_label: list[tuple[int, int]] = []
+    other_label: list[tuple[int, int]] = []
+    for index, key in enumerate(examples.text_keys()):
+        before = seen.setdefault(key, index)
+        if before != index:
+            same = examples.values[before] == examples.values[index]
+            (same_label if same else other_label).append((before, index))
     if other_label:
-        one, two = other_label[0]
+        one, two = (examples[index] for index in other_label[0])
         if isinstance(examples.kind, TextTarget):  # a text has several translations
             forms = "duplicate source has another target", "duplicate sources have other targets"
             what = pluralize(len(other_label), *forms)
@@ -115,18 +144,13 @@ def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
             labels = f"here {two.label!r}, in {one.location} {one.label!r}"
             yield Finding("warning", two.location, f"{what} ({labels})", "correct the wrong one")
     if same_label:
-        one, two = same_label[0]
+        one, two = (examples.locations[index] for index in same_label[0])
         what = pluralize(len(same_label), "duplicate example", "duplicate examples")
-        yield Finding("note", two.location, f"{what} (for example, of {one.location})", "drop the copies")
+        yield Finding("note", two, f"{what} (for example, of {one})", f"drop the copies with {CLEANING}")
 
 
 def _counts(examples: Examples) -> Counter[str]:
     return Counter(name for example in examples for name in example.names)
-
-
-def _key(example: Example) -> tuple[str, str | None]:
-    second = " | ".join(example.choices) or example.second
-    return " ".join(example.text.split()), second and " ".join(second.split())
 
 
 def _lengths(examples: Examples, model: Model | None) -> np.ndarray:

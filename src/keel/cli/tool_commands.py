@@ -16,6 +16,7 @@ from keel.tasks import TASKS
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 FILES = "Text for pre-training, or labelled files: training, then test; for seq2seq pairs of parallel files."
+FIX = "Write a cleaned copy (csv, tsv, jsonl): labels merged by case and spaces, no empty or duplicate rows."
 SOURCE = "A Hugging Face folder (pickled weights too), a fastText or ELMo model, or a word vector file."
 SUFFIXES = ", ".join(sorted({suffix for each in FORMATS for suffix in each.suffixes}))
 FOLDER = "A folder of a model, a run or tokens, or a word vector file; without it, this machine."
@@ -27,6 +28,7 @@ FOLDER = "A folder of a model, a run or tokens, or a word vector file; without i
     argument("files", "FILE", FILES, nargs="+"),
     argument("--task", "|".join(TASKS), "Task of labelled files; default: detected.", default=""),
     argument("--model", "FOLDER", "Count lengths in this model's tokens."),
+    argument("--fix", "FILE", FIX),
     argument("--minutes", "X", "Recommend a model size for this device and time.", type=float, default=0),
     section("columns", Columns()),
     device_flags,
@@ -34,10 +36,10 @@ FOLDER = "A folder of a model, a run or tokens, or a word vector file; without i
 def check(options: Namespace, console: Console) -> Answer:
     """Check data before training: encoding, labels, overlap, duplicates, lengths."""
     model = load(options, console) if options.model else None
-    settings = {"task": options.task, "minutes": options.minutes, "device": options.device, **options.settings}
+    settings = {"task": options.task, "minutes": options.minutes, "device": options.device, "fix": options.fix}
     parallel = options.task == SequenceToSequence.name
     files = [path for name in options.files for path in (parallel and comma_separated(name)) or (Path(name),)]
-    report = check_files(files, model=model, on_event=console, **settings)
+    report = check_files(files, model=model, on_event=console, **settings, **options.settings)
     return Answer(lines=report.lines(), data=report.to_dict(), code=1 if report.errors else 0)
 
 

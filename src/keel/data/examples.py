@@ -1,8 +1,8 @@
-"""Labelled examples: texts with their labels, read from files, lists or tables, and split for validation."""
+"""Labelled examples: texts with their labels, read from files, lists or tables."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from keel.data.label_kinds import LabelKind, Value, infer_label_kind, label_names
+from keel.data.label_kinds import LabelKind, Value, label_names, parse_labels
 from keel.data.table_sources import load_table
 from keel.data.tables import (
     DEFAULT_COLUMNS,
     Columns,
     LazySequence,
     Locations,
+    Table,
     choose_columns,
     describe_columns,
 )
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.training.counter_rng import derive_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,12 @@ class Examples(LazySequence[Example]):
         """The class names in a label of these examples."""
         return label_names(value) if self.kind is None else self.kind.names_in(value)
 
+    def text_keys(self) -> list[str]:
+        """The texts of each example without differences in whitespace: equal for duplicates."""
+        keys = [" ".join(text.split()) for text in self.texts]
+        rest = [" | ".join(choices) for choices in self.choices] if self.choices else self.seconds
+        return keys if rest is None else [f"{a}\0{' '.join(b.split())}" for a, b in zip(keys, rest, strict=True)]
+
     def location_of(self, value: Any) -> str:
         """Where the first example with this label was read."""
         return self.locations[self.values.index(value)]
@@ -193,14 +199,22 @@ def read_examples(
     if isinstance(source, Examples):
         return source
     table = load_table(source, columns, on_event, pair=pair)
+    roles = choose_columns(table, columns, pair=pair) if len(table) else (0, None, None)
+    if len(table) and isinstance(source, str | Path):
+        note(on_event, describe_columns(table, *roles))
+    return table_examples(table, roles, columns, on_event)
+
+
+def table_examples(
+    table: Table, roles: tuple[int, int | None, int | None], columns: Columns, on_event: OnEvent = ignore
+) -> Examples:
+    """An example for every row; `roles` are the columns of text, second text and label."""
     if not len(table):
         raise KeelError(f"{table.source} has no examples: give one text per line or item")
-    text, second, label = choose_columns(table, columns, pair=pair)
-    if isinstance(source, str | Path):
-        note(on_event, describe_columns(table, text, second, label))
+    text, second, label = roles
     kind, values = None, [None] * len(table)
-    if label is not None and (kind := infer_label_kind(table, label, columns.labels, on_event)):
-        values = kind.parse_all(table.cells[label], table.locations)
+    if label is not None:
+        kind, values = parse_labels(table, label, columns.labels, on_event)
     return Examples(
         texts=table.texts(text, "text"),
         seconds=None if second is None else table.texts(second, "second"),
@@ -213,56 +227,12 @@ def read_examples(
     )
 
 
-def split_validation(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """Stratified split into training examples and a validation `share`; every validation class is also in training."""
-    held = round(share * len(examples))
-    if not 0 < held < len(examples):
-        what = f"{share:.0%} of {pluralize(len(examples), 'example')} cannot be held out"
-        raise KeelError(f"{what}: give more examples, or a --dev file")
-    # Every 1/share-th example is held out, in an order in which equal labels are adjacent.
-    position = np.arange(1, len(examples) + 1)
-    held_out = position * held // len(examples) > (position - 1) * held // len(examples)
-    order = _grouped_by_label(examples, seed)
-    training, validation = order[~held_out].tolist(), []
-    values = examples.values
-    known = {name for value in {values[index] for index in training} for name in examples.names_in(value)}
-    for index in order[held_out].tolist():
-        names = examples.names_in(values[index])
-        (validation if known.issuperset(names) else training).append(index)
-        known.update(names)
-    validation += _further_validation(examples, training, held - len(validation), seed)
-    training = {*training}.difference(validation)
-    return examples.take(sorted(training)), examples.take(sorted(validation))
-
-
-def _further_validation(examples: Examples, training: list[int], count: int, seed: int) -> list[int]:
-    """Up to `count` random training examples all of whose classes remain in training without them."""
-    moved: list[int] = []
-    if count:
-        left = Counter(name for index in training for name in {*examples.names_in(examples.values[index])})
-        for index in np.random.default_rng(derive_seed(seed, "spared")).permutation(training).tolist():
-            names = {*examples.names_in(examples.values[index])}
-            if len(moved) < count and all(left[name] > 1 for name in names):
-                left.subtract(names)
-                moved.append(index)
-    return moved
-
-
-def cross_validation_folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples, Examples]]:
-    """Stratified k-fold cross-validation: `count` pairs of training and test examples."""
-    if not 2 <= count <= len(examples):
-        raise KeelError(f"{len(examples)} examples cannot be split into {count} folds: give 2 to {len(examples)}")
-    fold = np.empty(len(examples), dtype=np.int64)
-    fold[_grouped_by_label(examples, seed)] = np.arange(len(examples)) % count
-    for number in range(count):
-        yield examples.take(np.flatnonzero(fold != number)), examples.take(np.flatnonzero(fold == number))
-
-
-def _grouped_by_label(examples: Examples, seed: int) -> np.ndarray:
-    """Example indices in random order, those with equal classes adjacent."""
-    order = np.random.default_rng(derive_seed(seed, "split")).permutation(len(examples))
-    keys = {value: "\0".join(examples.names_in(value)) for value in set(examples.values)}
-    ranks = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
-    groups = {value: ranks[key] for value, key in keys.items()}
-    group = np.fromiter(map(groups.__getitem__, examples.values), np.int64, len(examples))
-    return order[np.argsort(group[order], kind="stable")]
+def skip_unlabelled(examples: Examples, on_event: OnEvent = ignore) -> Examples:
+    """The examples that have a label, if any has one; the others are counted in a note."""
+    if examples.kind is None or None not in examples.values:
+        return examples
+    labelled = [index for index, value in enumerate(examples.values) if value is not None]
+    skipped = pluralize(len(examples) - len(labelled), "row has no label and is", "rows have no label and are")
+    first = examples.location_of(None)
+    note(on_event, f"{first}: {skipped} skipped, the first here; {len(labelled):,} of {len(examples):,} are left")
+    return examples.take(labelled)

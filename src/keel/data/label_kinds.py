@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SCORES = ("score", "similarity")
 """Columns whose decimals are numbers, not class names."""
 
+MISSING = {"", "nan", "<na>", "#n/a"}
+"""Labels, in lower case, of rows without one."""
+
 Value = str | tuple[str, ...] | float
 """A label as read from a file."""
 
@@ -279,18 +282,41 @@ class TextTarget(LabelKind):
         return ()
 
 
-def infer_label_kind(table: "Table", column: int, requested: str, on_event: OnEvent) -> LabelKind | None:
-    """The kind of the labels in a column, None if it is empty.
+def is_missing(value: Any) -> bool:
+    """Whether a label is missing: None, empty, whitespace, or the text that other programs write for no value."""
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING
+    return value is None or (isinstance(value, float) and value != value)
 
-    Numbers are class names, such as stars, unless they have decimals and look like scores.
-    """
-    raw = table.cells[column]
-    missing = [value is None or value == "" or (isinstance(value, float) and value != value) for value in raw]
-    if all(missing):
-        return None
-    if any(missing):
-        location = table.locations[missing.index(True)]
-        raise KeelError(f"{location}: the label is empty, though other rows have one: fill it in or drop the row")
+
+def parse_labels(
+    table: "Table", column: int, requested: str, on_event: OnEvent
+) -> tuple[LabelKind | None, list[Value | None]]:
+    """The kind of the labels in a column, None if it is empty, and the labels; None for a row without one."""
+    raw, locations = table.cells[column], table.locations
+    # With --labels multi an empty cell is a label: none of the classes.
+    none_is_a_label = requested == "multi"
+    labelled = [index for index, cell in enumerate(raw) if not is_missing(cell) or (none_is_a_label and cell == "")]
+    present = raw if len(labelled) == len(raw) else [raw[index] for index in labelled]
+    if all(map(is_missing, present)):
+        return None, [None] * len(raw)
+    if present is raw:
+        kind = _infer_kind(table, column, raw, locations, requested, on_event)
+        return kind, kind.parse_all(raw, locations)
+    if all(isinstance(value, float) and value.is_integer() for value in present):
+        present = [int(value) for value in present]  # pandas reads integers with missing values as floats
+    locations = locations.take(labelled)
+    kind = _infer_kind(table, column, present, locations, requested, on_event)
+    values: list[Value | None] = [None] * len(raw)
+    for index, value in zip(labelled, kind.parse_all(present, locations), strict=True):
+        values[index] = value
+    return kind, values
+
+
+def _infer_kind(
+    table: "Table", column: int, raw: list[Any], locations: Sequence[str], requested: str, on_event: OnEvent
+) -> LabelKind:
+    """The kind of these labels; numbers are class names, such as stars, unless they look like scores, with decimals."""
     if requested in LABEL_KINDS:
         return LABEL_KINDS[requested]()
     if table.kind is not None:
@@ -305,7 +331,7 @@ def infer_label_kind(table: "Table", column: int, requested: str, on_event: OnEv
     if None in numbers.values() and measured:
         odd = next(index for index, value in enumerate(raw) if numbers[str(value)] is None)
         what = f"the label {raw[odd]!r} is not a number, though most labels are"
-        raise KeelError(f"{table.locations[odd]}: {what}: correct it, or use --labels single")
+        raise KeelError(f"{locations[odd]}: {what}: correct it, or use --labels single")
     if None in numbers.values() or not decimals:
         return SingleLabel()
     scores = measured or table.columns[column].lower() in SCORES or not isinstance(raw[0], str)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
-from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples, skip_unlabelled
 from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
 from keel.data.table_sources import load_table
@@ -101,6 +101,11 @@ class Task(EncoderObjective):
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         """Examples of a file, a list or a DataFrame in the format of this task."""
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
+
+    @classmethod
+    def read_labelled(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
+        """The same, without the rows that have no label; they are counted in a note."""
+        return skip_unlabelled(cls.read_examples(source, columns, on_event), on_event)
 
     @classmethod
     def label_schema(cls, examples: Examples) -> Labels:
