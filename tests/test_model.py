@@ -436,3 +436,15 @@ def test_pickles_and_copies_answer_as_the_model_does(english_corpus: Path, syste
         assert other.task is not None
         assert other.task.encoder is other.encoder
         assert other.task.tokenizer is other.tokenizer
+
+
+def test_a_model_is_loaded_on_the_gpu_if_there_is_one(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16)
+    Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer).save(tmp_path / "m")
+    devices: list[str] = []
+    monkeypatch.setattr(Model, "to", lambda self, device: devices.append(device) or self)
+    Model.load(tmp_path / "m")
+    Model.load(tmp_path / "m", device="cpu")
+    assert devices == ["auto", "cpu"]

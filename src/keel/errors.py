@@ -47,6 +47,11 @@ def naming_flags() -> Iterator[None]:
         _flags_named = before
 
 
+def flags_are_named() -> bool:
+    """Whether this runs on the command line, inside `naming_flags`."""
+    return _flags_named
+
+
 def for_caller(message: str) -> str:
     """A message with settings named as the caller knows them: flags on the command line, arguments in Python."""
     if _flags_named:

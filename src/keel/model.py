@@ -14,6 +14,8 @@ from keel.config import to_dict
 from keel.data.examples import Columns, Examples, Labels
 from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.memory_sources import plain_source
+from keel.data.notebook_html import html_table
+from keel.data.predictions import PredictionList
 from keel.data.text_inputs import Texts, is_tabular, require_text, text_inputs
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -25,7 +27,7 @@ from keel.formats.model_folder import TARGET
 from keel.formats.registry import read_model
 from keel.formats.stored_model import LABEL_COUNTS, StoredModel, Vectors, label_settings, word_vectors
 from keel.formats.vector_files import stored_vectors
-from keel.model_card import Card
+from keel.model_card import Card, format_figure
 from keel.nn.encoder import Encoder
 from keel.systems.capabilities import MaskedLM
 from keel.systems.system import System
@@ -37,6 +39,8 @@ from keel.training.objective import Objective
 MASK = re.compile(r"\[mask\]|_{2,}|＿{2,}", re.IGNORECASE)
 MAX_UNKNOWN = 0.2
 """Share of unknown tokens above which a model learns little from a text."""
+LABELS_SHOWN = 8
+"""Labels that a notebook shows."""
 SAMPLE = 1_000
 """Examples in which unknown tokens are counted."""
 
@@ -70,9 +74,26 @@ class Model:
         task = f", task={self.task.name!r}" if self.task else ""
         return f"Model({self.card.title!r}, {self.system.name}, vocab_size={len(self.tokenizer):,}{task})"
 
+    def _repr_html_(self) -> str:
+        """The model in a notebook: what it is, what it was trained on, its scores."""
+        labels = ", ".join(self.label_names[:LABELS_SHOWN]) + (", ..." if self.label_names[LABELS_SHOWN:] else "")
+        rows = {
+            "system": self.system.name,
+            "task": f"{self.task.name} ({labels})" if self.task and labels else self.task.name if self.task else "",
+            "parameters": f"{sum(weight.numel() for weight in self.encoder.parameters()):,}",
+            "vocabulary": f"{len(self.tokenizer):,} tokens",
+            "device": str(self.device),
+            "training data": self.card.text,
+            **{f"score: {name}": format_figure(value) for name, value in self.card.scores.items()},
+        }
+        return html_table(self.card.title or "Model", (), [row for row in rows.items() if row[1]])
+
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "cpu", on_event: OnEvent = ignore) -> Self:
-        """Load a model: a folder of Keel or Hugging Face, a fastText or ELMo model, or a word vector file."""
+    def load(cls, folder: str | Path, *, device: str = "auto", on_event: OnEvent = ignore) -> Self:
+        """Load a model: a folder of Keel or Hugging Face, a fastText or ELMo model, or a word vector file.
+
+        `device` is "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        """
         path = Path(folder)
         return cls.from_stored(read_model(path, on_event), path).to(device)
 
@@ -251,8 +272,8 @@ class Model:
         else:
             inputs = source if isinstance(source, list | tuple) and not one else [source]
             items = [self.task.make_example(item, number) for number, item in enumerate(inputs)]
-        found = list(self.task.predict(Examples.of(items, None, "the texts"), on_event=on_event)) if items else []
-        return found[0] if one else found
+        found = self.task.predict(Examples.of(items, None, "the texts"), on_event=on_event) if items else []
+        return found[0] if one else PredictionList(found)
 
 
 def _modules(encoder: Encoder, objective: Objective | None, task: Task | None) -> list[nn.Module]:

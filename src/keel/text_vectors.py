@@ -32,6 +32,9 @@ class TokenVectors(NamedTuple):
     offsets: list[tuple[int, int]]
     vectors: np.ndarray  # [tokens, width]
 
+    def __repr__(self) -> str:
+        return f"TokenVectors({self.tokens}, vectors of {self.vectors.shape[1]} numbers)"
+
 
 class _Window(NamedTuple):
     """A window of a text's ids, and the input built from it."""

@@ -93,7 +93,7 @@ def test_python_m_keel_and_a_closed_pipe(folder: Path) -> None:
 def test_an_interrupted_run_exits_130_and_resumes(
     tmp_path: Path, english_corpus: Path, monkeypatch: pytest.MonkeyPatch, tiny: list[str]
 ) -> None:
-    from keel.cli.console import Console
+    from keel.report.console import Console
 
     def stop(console: Console, event: dict) -> None:
         if event["event"] == "step" and event["step"] == 2:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Unpack
 from keel.api.finetuning_runs import FineTuningRuns
 from keel.api.finetuning_setup import FineTuningSetup, LabelledData
 from keel.api.keywords import FinetuneKeywords
+from keel.api.progress import shows_progress
 from keel.api.run_folder import hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, VocabularySettings, merge_settings
 from keel.api.starting_point import save_model
@@ -26,6 +27,7 @@ __all__ = ["finetune"]
 CLEAN = "Merge labels that differ by case or spaces; drop empty and duplicate rows."
 
 
+@shows_progress
 def finetune(
     base: Model | System | str | Path,
     data: Source,
@@ -44,6 +46,7 @@ def finetune(
     columns: Columns | None = None,
     head: HeadSettings | None = None,
     text: VocabularySettings | None = None,
+    progress: bool = True,
     on_event: OnEvent = ignore,
     **settings: Unpack[FinetuneKeywords],
 ) -> Model:
@@ -53,7 +56,8 @@ def finetune(
     dataset, a share of `data` such as "10%", or None. With several `seeds` the best run on dev is returned; `folds`
     adds cross-validation. `freeze` trains the head alone (default: as the system's paper does). Settings are objects
     (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the system: all of a new one,
-    those that keep the shape of a trained one; what is not given is the default of system and task.
+    those that keep the shape of a trained one; what is not given is the default of system and task. Progress is
+    shown unless `progress` is False or `on_event` is given.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")

@@ -9,6 +9,7 @@ import torch
 from keel.api.finetuning import finetune
 from keel.api.finetuning_setup import LabelledData
 from keel.api.keywords import PretrainKeywords, TrainKeywords
+from keel.api.progress import shows_progress
 from keel.api.run_folder import TOKENIZER, hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens
@@ -39,6 +40,7 @@ TRAINED = ("auto", "wordpiece", "bpe", "words", "characters")
 """Tokenizers that are trained on the corpus; any other name is a folder."""
 
 
+@shows_progress
 def pretrain(
     system: System | Model | str | Path,
     corpus: Source,
@@ -51,6 +53,7 @@ def pretrain(
     ] = None,
     probe_task: Annotated[str, Doc("Task of --probe.")] = "classify",
     overwrite: Annotated[bool, OVERWRITE] = False,
+    progress: bool = True,
     on_event: OnEvent = ignore,
     **settings: Unpack[PretrainKeywords],
 ) -> Model:
@@ -59,7 +62,8 @@ def pretrain(
     `system` is a System, its name, a Model or its folder. `corpus` is a file or pattern, a list of texts, a DataFrame
     or a Corpus. Settings are objects (`train=keel.Train(minutes=20)`) or single fields of them (`minutes=20`), fields
     of the system, or its `size`; what is not given is the system's default. `probe` is a labelled dataset: a copy of
-    the model is fine-tuned on it, and its validation scores are stored in the model card.
+    the model is fine-tuned on it, and its validation scores are stored in the model card. Progress is
+    shown unless `progress` is False or `on_event` is given.
     """
     values = merge_settings(settings, train=train, text=text)
     start, parent = resolve_start(system, out, values, on_event)

@@ -48,7 +48,7 @@ class Classifier:
         texts, classes = self._inputs(X), _classes(y)
         if len(texts) != len(classes):
             raise KeelError(f"X has {len(texts)} texts and y {len(classes)} labels: give one label per text")
-        settings = {"task": self.task, "dev": None, "labels": "single", **self.settings}
+        settings = {"task": self.task, "dev": None, "labels": "single", "progress": False, **self.settings}
         settings = {name: value for name, value in settings.items() if name not in COLUMNS}
         self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
         self.classes_ = np.unique(np.asarray(classes))

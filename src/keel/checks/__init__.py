@@ -48,7 +48,7 @@ def check(
     if minutes:
         Train(minutes=minutes)  # validates the value
     if isinstance(model, str | Path):
-        model = Model.load(model, on_event=on_event)
+        model = Model.load(model, device="cpu", on_event=on_event)
     columns = replace(Columns(), **settings)
     tokenizer = model.tokenizer if model else None
     source = plain_source(source)  # an iterator is read twice

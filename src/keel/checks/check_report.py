@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self, get_args
 
+from keel.data.notebook_html import html_table
 from keel.errors import for_caller
 
 Severity = Literal["error", "warning", "note"]
@@ -57,16 +58,31 @@ class Report:
         counts = Counter(finding.severity for finding in self.findings)
         return f"Report({', '.join(self.files)}: {', '.join(f'{counts[each]} {each}s' for each in SEVERITIES)})"
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """The findings and facts in a notebook."""
+        findings = [(each.severity, each.where, each.cause, each.remedy) for each in self._by_severity()]
+        facts = [(name, fact, _text(value)) for name, facts in self.files.items() for fact, value in facts.items()]
+        forecast = [("", fact, _text(value)) for fact, value in self.forecast.items()]
+        tables = html_table("Check", ("source", "fact", "value"), [*facts, *forecast])
+        header = ("severity", "where", "finding", "remedy")
+        return tables + (html_table("Findings", header, findings) if findings else "")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
+
+    def _by_severity(self) -> list[Finding]:
+        return sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
     def lines(self) -> Iterator[str]:
         """The report as text."""
         for name, facts in self.files.items():
             yield name
             yield from (f"  {fact + ':':20}{_text(value)}" for fact, value in facts.items())
-        for finding in sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity)):
+        for finding in self._by_severity():
             yield str(finding)
         for fact, value in self.forecast.items():
             yield f"{fact + ':':20}{_text(value)}"

@@ -88,7 +88,7 @@ def _run(words: list[str]) -> int:
         near = get_close_matches(name, declared_commands(), n=1)
         remedy = f"did you mean {near[0]!r}?" if near else "keel --help lists all commands"
         raise UsageError(f"there is no command {name!r}: {remedy}")
-    from keel.cli.console import Console
+    from keel.report.console import Console
 
     command = load_command(name)
     flags = command.flags(name, words[1:])

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 
 from keel.cli import GROUPS
-from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.data.text_files import open_text
 from keel.errors import UsageError
 from keel.model import Model
+from keel.report.console import Console
 
 FILE_SUFFIXES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".gz", ".bz2", ".xz", ".zst")
 """An argument with such an ending is a file name, not a text."""

@@ -25,7 +25,6 @@ from keel.cli.command import (
     model_flag,
     section,
 )
-from keel.cli.console import Console
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns, read_examples
 from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
@@ -35,6 +34,7 @@ from keel.events import note
 from keel.explain.vector_benchmarks import Analogies
 from keel.generation.beam_search import BeamSearch
 from keel.metrics.scores import Scores
+from keel.report.console import Console
 
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12

@@ -22,7 +22,6 @@ from keel.cli.command import (
     model_flag,
     section,
 )
-from keel.cli.console import Console
 from keel.data.predictions import GeneratedText
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, note, pluralize
@@ -30,6 +29,7 @@ from keel.explain.word_alignment import Alignment
 from keel.generation.beam_search import BeamSearch, SearchInterrupted
 from keel.generation.sampling import Sampling
 from keel.generation.strategy import decoding_strategy
+from keel.report.console import Console
 from keel.report.html_page import picture_file
 
 DECODING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "beams", "best", "length_penalty")

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 import keel
-from keel.cli.console import clock
 from keel.config import cache_folder, to_dict
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
@@ -20,6 +19,7 @@ from keel.formats.registry import find_format
 from keel.formats.stored_model import Format
 from keel.model import Model
 from keel.model_card import format_figure
+from keel.report.console import clock
 from keel.training.checkpoint import Checkpoints
 from keel.training.plan import Train
 
@@ -56,7 +56,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _model(path: Path, format: str) -> dict[str, Any]:
-    model = Model.load(path)
+    model = Model.load(path, device="cpu")
     modules = [module for module in (model.encoder, model.objective, model.task) if module is not None]
     parameters = {id(weight): weight.numel() for module in modules for weight in module.parameters()}
     facts: dict[str, Any] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from keel.api import conversion, inference
 from keel.checks import check as check_files
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags, load, section
-from keel.cli.console import Console
 from keel.cli.model_info import describe
 from keel.cli.training_commands import comma_separated
 from keel.data.examples import Columns
 from keel.formats.registry import FORMATS
+from keel.report.console import Console
 from keel.tasks import TASKS
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 

@@ -10,7 +10,6 @@ from typing import Any
 from keel.api import finetuning, pretraining
 from keel.api.settings import TextSettings, VocabularySettings
 from keel.cli.command import Answer, command
-from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.label_kinds import TagLabels, TextTarget
@@ -20,6 +19,7 @@ from keel.events import pluralize
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.model import Model
+from keel.report.console import Console, clock, losses, score_line
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.capabilities import CausalLM, LanguageModelSystem, MaskedLM

@@ -4,10 +4,10 @@ from argparse import Namespace
 
 from keel.api import vectors
 from keel.cli.command import Answer, argument, arguments_of, command, model_flag, model_of, section
-from keel.cli.console import Console
 from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
 from keel.explain.nearest_neighbors import Neighbor
+from keel.report.console import Console
 
 TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
 

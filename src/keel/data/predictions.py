@@ -10,10 +10,15 @@ import numpy as np
 
 from keel.data.examples import Labels
 from keel.data.label_kinds import Prediction
+from keel.data.notebook_html import MAX_ROWS, html_table
 from keel.data.tables import LazySequence
 from keel.data.tag_schemes import detect_scheme, extract_entities
+from keel.events import pluralize
 
 __all__ = ["ChoicePrediction", "EntitySpan", "GeneratedText", "Prediction", "TaggedText"]
+
+MAX_SHOWN = 10
+"""Predictions in the `repr` of many."""
 
 
 class EntitySpan(NamedTuple):
@@ -170,7 +175,34 @@ class Predictions(LazySequence[AnyPrediction]):
         return plain
 
     def __repr__(self) -> str:
-        return repr(list(self))
+        return repr(PredictionList(self))
+
+
+class PredictionList(list[AnyPrediction]):
+    """A list of predictions whose `repr` is short."""
+
+    def __repr__(self) -> str:
+        more = f"\n... {len(self) - MAX_SHOWN:,} more]" if len(self) > MAX_SHOWN else "]"
+        return "[" + ",\n ".join(map(repr, self[:MAX_SHOWN])) + more
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        columns = list(dict.fromkeys(name for each in self[:MAX_ROWS] for name in _fields(each)))
+        rows = ([_fields(each).get(name, "") for name in columns] for each in self)
+        return html_table(pluralize(len(self), "prediction"), columns, rows, total=len(self))
+
+
+def _fields(prediction: AnyPrediction) -> dict[str, Any]:
+    """The parts of a prediction that a table shows."""
+    if isinstance(prediction, list):
+        return {"labels": ", ".join(f"{each.label} {each.confidence:.2f}" for each in prediction)}
+    if isinstance(prediction, float | int):
+        return {"number": f"{prediction:.4g}"}
+    if isinstance(prediction, TaggedText):
+        found = prediction.segmented_words or [f"{each.text} ({each.label})" for each in prediction.entities]
+        return {"text": prediction.text, "found": " / ".join(found) or " ".join(prediction.tags)}
+    plain = prediction.to_dict()
+    return {name: f"{value:.2f}" if isinstance(value, float) else value for name, value in plain.items()}
 
 
 def is_segmentation(labels: Labels) -> bool:

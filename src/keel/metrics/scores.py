@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keel.data.examples import Examples
+from keel.data.notebook_html import html_table
 from keel.errors import KeelError
 from keel.events import pluralize
 from keel.metrics.bootstrap import Score
@@ -110,6 +111,15 @@ class Scores:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self})"
+
+    def _repr_html_(self) -> str:
+        """The scores in a notebook."""
+        rows = [
+            (name, f"{score.value:.3f}", "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}")
+            for name, score in self.values.items()
+        ]
+        title = f"Scores on {pluralize(self.count, 'example')}{self.note and f'; {self.note}'}"
+        return html_table(title, ("score", "value", "95% interval"), rows)
 
     def __str__(self) -> str:
         positive = f" (f1 is for class {self.positive!r})" if self.positive is not None else ""

@@ -1,7 +1,8 @@
-"""Progress events on the terminal: a progress bar, or a log line per interval where there is no terminal."""
+"""Progress events on a terminal or in a notebook: a progress bar; elsewhere a log line per interval."""
 
 import sys
 import time
+from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keel.events import pluralize
@@ -12,17 +13,22 @@ if TYPE_CHECKING:
 
 INTERVAL = 10.0
 """Seconds between two log lines, where there is no progress bar."""
+REFRESH = 0.5
+"""Seconds between two updates of a progress bar in a notebook."""
 
 
 class Console:
-    """An `on_event` that writes to the terminal; use it in a `with`, so that the progress bar is cleaned up."""
+    """An `on_event` that writes to stderr, or below the cell of a notebook; use it in a `with`, so that the progress
+    bar is cleaned up."""
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None):
         self.quiet = quiet
-        self.stream = stream or sys.stderr
+        self.notebook = stream is None and in_notebook()
+        self.stream = stream or (sys.stdout if self.notebook else sys.stderr)  # notebooks print stderr in red
         self.logged_at = 0.0
         self.notes: set[str] = set()
         self.bar: Progress | None = None
+        self.cell: NotebookBar | None = None
 
     def __enter__(self) -> "Console":
         return self
@@ -67,6 +73,11 @@ class Console:
             if name.endswith("_per_second")
         ]
         text = "  ".join([losses(event), f"lr {event['lr']:.1e}", *speeds])
+        if self.notebook:
+            self.cell = self.cell or NotebookBar()
+            self.cell.update(step, steps, f"{text}  {clock(event['seconds_left'])} left")
+            self.cell = None if step == steps else self.cell
+            return
         if not self.stream.isatty():
             left = clock(event["seconds_left"])
             self._log_line(f"step {step:,}/{steps:,}  {text}  {left} left", last=step == steps)
@@ -97,6 +108,31 @@ class Console:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a Jupyter kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+class NotebookBar:
+    """A progress bar below the cell of a notebook; it needs no widgets."""
+
+    def __init__(self) -> None:
+        from IPython.display import display  # pyright: ignore[reportMissingImports] - only in a notebook
+
+        self.updated_at = 0.0
+        self.handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def update(self, step: int, steps: int, text: str) -> None:
+        """Show this step, at most twice a second."""
+        if step < steps and time.monotonic() - self.updated_at < REFRESH:
+            return
+        self.updated_at = time.monotonic()
+        line = f"{step:,}/{steps:,}  {text}"
+        bar = f"<progress value='{step}' max='{steps}'></progress> <code>{escape(line)}</code>"
+        self.handle.update({"text/plain": line, "text/html": bar}, raw=True)
 
 
 def losses(event: dict[str, Any]) -> str:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from keel.cli import console as module
-from keel.cli.console import Console, clock, losses
+from keel.report import console as module
+from keel.report.console import Console, clock, losses
 
 
 class Terminal(io.StringIO):
