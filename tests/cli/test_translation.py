@@ -68,7 +68,7 @@ def test_what_is_read_may_have_another_encoding_and_must_not_be_empty(desk: Path
     traced = run("translate", tmp_path / "gap.txt", "--model", desk / "ende", "--trace", tmp_path / "t.json")
     assert (traced[0], "text 2, which is empty" in traced[2]) == (2, True)
     wrong: Any = 123
-    with pytest.raises(UsageError, match="123 cannot be translated: give a text, or several"):
+    with pytest.raises(UsageError, match="123 is no text: give a string"):
         translation.translate(wrong, model=desk / "ende")
 
 

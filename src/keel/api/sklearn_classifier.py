@@ -12,6 +12,7 @@ from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.text_inputs import is_tabular
 from keel.errors import KeelError
 from keel.model import Model
+from keel.systems.system import System
 from keel.tasks import TASKS
 
 __all__ = ["Classifier"]
@@ -27,7 +28,7 @@ class Classifier:
     with the texts in `text_column` and, of pairs, `second_column`.
     """
 
-    def __init__(self, base: Model | str | Path, task: str = "classify", **settings: Any):
+    def __init__(self, base: Model | System | str | Path, task: str = "classify", **settings: Any):
         self.base = base
         self.task = task
         self.settings = settings
