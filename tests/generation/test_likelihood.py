@@ -11,7 +11,13 @@ from torch import Tensor
 import keel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.generation.likelihood import ParallelScoring, ScoredText, continuation_likelihoods, encode_continuations
+from keel.generation.likelihood import (
+    ParallelScoring,
+    ScoredText,
+    continuation_likelihoods,
+    continuation_log_probs,
+    encode_continuations,
+)
 from keel.systems.capabilities import CausalLM
 
 TINY: dict[str, dict[str, Any]] = {
@@ -76,6 +82,8 @@ def test_likelihood_equals_token_by_token_scoring(
         assert likelihood.is_greedy == all(most_probable)
         assert (likelihood.top_log_probs >= likelihood.log_probs).all()
         assert likelihood.log_prob == pytest.approx(sum(log_probs), rel=1e-5)
+    totals = [likelihood.log_prob for likelihood in found]
+    assert continuation_log_probs(language_model, questions) == pytest.approx(totals, rel=1e-5)
     monkeypatch.setattr("keel.generation.likelihood.TOKENS_PER_BATCH", 1)
     for other in (
         continuation_likelihoods(language_model, questions),
@@ -123,3 +131,17 @@ def test_context_and_text_are_encoded_jointly() -> None:
     assert question == ScoredText(tokenizer.encode("the").ids, tokenizer.encode("sea is").ids)
     with pytest.raises(UsageError, match="' ' has no token to score"):
         encode_continuations(tokenizer, ["the sea"], [" "])
+
+
+def test_an_ngram_looks_up_single_words(english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = keel.pretrain("ngram", english_corpus, out=tmp_path / "m", device="cpu", order=4)
+    objective = model.objective
+    assert isinstance(objective, CausalLM)
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, len(model.tokenizer), 6).tolist() for _ in range(40)]
+    texts += [model.tokenizer.encode(line).ids[:6] for line in english_corpus.read_text().splitlines()[:40] if line]
+    questions = [ScoredText(text[:-3], text[-3:]) for text in texts if len(text) > 3]
+    wanted = [each.log_prob for each in continuation_likelihoods(objective, questions)]
+    monkeypatch.setattr(type(objective), "logits_at", None)  # the whole vocabulary is not needed
+    monkeypatch.setattr(type(objective), "step", None)
+    np.testing.assert_allclose(continuation_log_probs(objective, questions), wanted, rtol=1e-5)

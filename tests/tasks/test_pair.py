@@ -119,3 +119,46 @@ def test_groups_are_sampled_whole(make_task: Callable[..., TextClassification], 
     assert index.tolist() == [4, 5, 0, 1]
     assert members is not None
     assert members.tolist() == [[0, 1], [2, 3]]
+
+
+def test_siamese_encoding_compares_the_vectors_of_both_texts(
+    make_task: Callable[..., TextClassification], pairs: Examples
+):
+    task = make_task(pairs, "pair", pair_encoding="siamese").eval()
+    torch.nn.init.normal_(task.classifier.weight)
+
+    def pooled(text: str) -> torch.Tensor:
+        inputs = task.system.build_inputs(task.tokenizer, task.tokenizer.encode(text).ids)
+        batch = TokenBatch.pad([inputs.ids], [inputs.segments])
+        return task.encoder.pool(task.encoder(batch), batch)[0]
+
+    found = task.predict(pairs, batch=2)
+    data = task.encode_examples(pairs, batch_size=4)
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    with torch.no_grad():
+        values = []
+        for (one, two), answer in zip(PAIRS, found, strict=True):
+            u, v = pooled(one), pooled(two)
+            values.append(float(task.classifier(torch.cat([u, v, (u - v).abs(), u * v]))))
+            assert answer == pytest.approx(values[-1], abs=1e-4)
+        loss = sum((value - label) ** 2 for value, label in zip(values, (0.5, 1.5, 2.25, 3.0), strict=True))
+        assert float(task(batch)[0]["loss"]) == pytest.approx(loss, rel=1e-4)
+
+
+def test_word_vectors_tell_equal_texts_from_different_ones(tmp_path: Path):
+    """By the mean of all words of both texts, (a, a) and (b, b) could not be told from (a, b)."""
+    words = [f"word{number}" for number in range(12)]
+    pairs = [(one, two, "same" if one == two else "other") for one in words for two in words]
+    balanced = [pair for pair in pairs if pair[2] == "other"] + [pair for pair in pairs if pair[2] == "same"] * 11
+    model = keel.finetune("word2vec", balanced, task="pair", out=tmp_path / "m", dev=None, epochs=20, lr=3e-2)
+    assert keel.evaluate(model, balanced).main_value > 0.9
+    folder = keel.Model.load(tmp_path / "m")
+    assert [each.label for each in folder.predict(PAIRS)] == [each.label for each in model.predict(PAIRS)]
+
+
+def test_a_bag_of_words_is_not_compared():
+    data = [("a b", "c", "yes"), ("a", "b", "no")] * 4
+    with pytest.raises(UsageError, match="pair_encoding"):
+        keel.finetune("fasttext", data, task="pair", pair_encoding="siamese", dev=None)
+    with pytest.raises(UsageError, match="orders"):
+        keel.finetune("word2vec", data, task="pair", pair_encoding="siamese", orders="both", dev=None)

@@ -23,7 +23,7 @@ from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
 from keel.formats.upgrades import RENAMED_TASKS
 from keel.model import Model
-from keel.systems.system import System
+from keel.systems.system import CountBased, System
 from keel.tasks import TASKS, Task
 from keel.tasks.head_settings import HeadSettings
 from keel.training.counter_rng import derive_seed
@@ -80,7 +80,7 @@ class FineTuningSetup:
             what = f"--freeze keeps pre-trained weights, and a new {start.name} has none"
             raise UsageError(f"{what}: give a model folder")
         has_network = any(settings.get(name, "none") != "none" for name in ("network", "characters"))
-        head_defaults = _head_defaults(kind, start, settings, plain=not freeze and not has_network)
+        head_defaults = _head_defaults(kind, start, settings, freeze=freeze, has_network=has_network)
         system, train, columns, head, text = route_settings(
             settings,
             start,
@@ -136,13 +136,19 @@ class FineTuningSetup:
         return _adapt(system, parent, self.train.seed), labels
 
 
-def _head_defaults(task: type[Task], start: System, settings: Mapping[str, Any], *, plain: bool) -> HeadSettings:
-    """The system's defaults for the head; `plain`: a tuned encoder with no network on it."""
+def _head_defaults(
+    task: type[Task], start: System, settings: Mapping[str, Any], *, freeze: bool, has_network: bool
+) -> HeadSettings:
+    """The system's defaults for the head."""
     lm_loss = 0.0
-    if plain and not settings.get("mix") and "lm_loss" in task.head_fields:
+    if not freeze and not has_network and not settings.get("mix") and "lm_loss" in task.head_fields:
         lm_loss = start.finetuning_policy.head_defaults().get("lm_loss", 0.0)
     mix = start.feature_based and "mix" in task.head_fields and not settings.get("lm_loss")
-    return HeadSettings(mix=mix, lm_loss=lm_loss)
+    pair_encoding = "default"
+    if task.pair and "orders" not in settings:
+        frozen_features = freeze and not isinstance(start, CountBased)
+        pair_encoding = "siamese" if frozen_features else start.default_pair_encoding
+    return HeadSettings(mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding)
 
 
 def _new_model(

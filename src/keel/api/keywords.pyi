@@ -80,6 +80,7 @@ class HeadKeywords(TypedDict, total=False):
     pool: Literal["default", "concat", "mean", "max", "first", "last"]
     mix: bool
     orders: Literal["default", "given", "both"]
+    pair_encoding: Literal["default", "cross", "siamese"]
     lm_loss: float
 
 class SamplingKeywords(TypedDict, total=False):

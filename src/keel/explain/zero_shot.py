@@ -11,7 +11,7 @@ from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import BYTE_SYMBOLS
-from keel.generation.likelihood import continuation_likelihoods, encode_continuations
+from keel.generation.likelihood import continuation_likelihoods, continuation_log_probs, encode_continuations
 from keel.metrics.bootstrap import Values, bootstrap
 from keel.metrics.choice_scores import TOLERANCE, ChoiceResults, ties_note
 from keel.metrics.scores import PredictionError, Scores, by_confidence, most_confident
@@ -99,15 +99,12 @@ def choose_most_probable(model: Model, examples: Examples, *, on_event: OnEvent 
             contexts.append(f"Q: {example.text.strip()}\nA:" if is_question else example.text.rstrip())
             neutral.append("A:" if is_question else "")
             texts.append(choice.strip() if chinese else f" {choice.strip()}")
-    conditional, unconditional = (
-        continuation_likelihoods(language_model, encode_continuations(tokenizer, before, texts), on_event=on_event)
-        for before in (contexts, neutral)
-    )
-    total = np.array([each.log_prob for each in conditional])
-    gain = total - [each.log_prob for each in unconditional]
+    conditional, unconditional = (encode_continuations(tokenizer, before, texts) for before in (contexts, neutral))
+    total = continuation_log_probs(language_model, conditional, on_event=on_event)
+    gain = total - continuation_log_probs(language_model, unconditional, on_event=on_event)
     scorings = {
         "by sum": (total, 1),
-        "per token": (total, [len(each.ids) for each in conditional]),
+        "per token": (total, [len(each.text) for each in conditional]),
         "per byte": (total, [len(text.strip().encode()) for text in texts]),
         "by gain": (gain, 1),
     }

@@ -1,8 +1,8 @@
 """Likelihood of given texts after given contexts: the basis of zero-shot evaluation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,6 +28,15 @@ class ParallelScoring(Protocol):
     def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Logits [positions, vocab_size] of the token after each position of `ids` [batch, time]; positions index the
         flattened batch, and what follows them is not looked at."""
+        ...
+
+
+@runtime_checkable
+class TargetScoring(Protocol):
+    """A model that looks up the probability of one next token without computing those of the whole vocabulary."""
+
+    def log_probs_of(self, targets: Tensor, ids: Tensor, positions: Tensor) -> Tensor:
+        """log p [positions] of each target as the token after its position, positions as in `ParallelScoring`."""
         ...
 
 
@@ -76,11 +85,32 @@ def encode_continuations(tokenizer: Tokenizer, contexts: Sequence[str], texts: S
     return found
 
 
-@torch.no_grad()
 def continuation_likelihoods(
     model: CausalLM, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
 ) -> list[Likelihood]:
     """Likelihood of each text after its context; contexts that exceed the model's are truncated on the left."""
+    found = _score_texts(model, questions, _score, on_event)
+    return [
+        Likelihood(question.text, given, top.astype(np.int64), highest)
+        for question, (given, top, highest) in zip(questions, found, strict=True)
+    ]
+
+
+def continuation_log_probs(
+    model: CausalLM, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
+) -> np.ndarray:
+    """[texts] log p of each text after its context, as in `continuation_likelihoods`."""
+    score = _look_up if isinstance(model, TargetScoring) else _score
+    return np.array([each[0].sum() for each in _score_texts(model, questions, score, on_event)])
+
+
+Score = Callable[[Any, Tensor, Tensor, Tensor], np.ndarray]
+"""Of a model, ids [batch, time], positions and their targets: [values, positions], log p of the targets first."""
+
+
+@torch.no_grad()
+def _score_texts(model: CausalLM, questions: Sequence[ScoredText], score: Score, on_event: OnEvent) -> list[np.ndarray]:
+    """[values, tokens] of each text."""
     limit = model.max_context
     inputs = [[model.bos_id, *question.context, *question.text[:-1]] for question in questions]
     sizes = np.array([len(question.text) for question in questions], np.int64)
@@ -90,7 +120,7 @@ def continuation_likelihoods(
         if cut := sum(len(ids) > limit for ids in inputs):
             note(on_event, f"{cut:,} of {len(inputs):,} contexts exceed {limit} tokens: truncated on the left")
         inputs = [ids[-limit:] for ids in inputs]
-    found: dict[int, Likelihood] = {}
+    found: dict[int, np.ndarray] = {}
     lengths = np.array([*map(len, inputs)], np.int64)
     for similar in length_batches(lengths, SCORED_PER_BATCH, TOKENS_PER_BATCH):
         borders = np.flatnonzero(np.diff(sizes[similar].cumsum() // SCORED_PER_BATCH)) + 1
@@ -102,11 +132,14 @@ def continuation_likelihoods(
             )
             targets = torch.tensor([id for index in batch for id in questions[index].text])
             with eval_mode(model):
-                scored = _score(model, ids, torch.from_numpy(positions), targets)
-            parts = np.split(scored, sizes[batch].cumsum()[:-1], axis=1)
-            for index, (given, top, highest) in zip(batch.tolist(), parts, strict=True):
-                found[index] = Likelihood(questions[index].text, given, top.astype(np.int64), highest)
+                scored = score(model, ids, torch.from_numpy(positions), targets)
+            found |= zip(batch.tolist(), np.split(scored, sizes[batch].cumsum()[:-1], axis=1), strict=True)
     return [found[index] for index in range(len(inputs))]
+
+
+def _look_up(model: TargetScoring, ids: Tensor, positions: Tensor, targets: Tensor) -> np.ndarray:
+    """[1, positions] log p of the target after each position."""
+    return model.log_probs_of(targets, ids, positions).double().cpu().numpy()[None]
 
 
 def _score(model: CausalLM, ids: Tensor, positions: Tensor, targets: Tensor) -> np.ndarray:

@@ -356,3 +356,31 @@ def next_word_log_probs(context, order, words, starts, log_probs, backoffs, foun
         found += backoffs[node]
         for child in range(starts[node], starts[node + 1]):
             found[words[child]] = log_probs[child]
+
+
+@njit(cache=True, nogil=True)
+def word_log_probs(targets, contexts, start, order, words, starts, log_probs, backoffs, found):
+    """Fill in log p of each target after its context, as `next_word_log_probs` does for every word."""
+    for index in range(len(targets)):
+        context, word = contexts[index], np.int64(targets[index])
+        first = len(context) - 1
+        while first > 0 and context[first] != start:
+            first -= 1
+        value = np.float32(log_probs[word])
+        for length in range(1, min(len(context) - first, order - 1) + 1):
+            node, missing = np.int64(context[len(context) - length]), False
+            for position in range(len(context) - length + 1, len(context)):
+                stop = np.int64(starts[node + 1])
+                child = _binary_search(words, np.int64(starts[node]), stop, np.int64(context[position]))
+                missing = child == stop or words[child] != context[position]
+                if missing:
+                    break
+                node = child
+            if missing:
+                break
+            value = np.float32(value + backoffs[node])
+            stop = np.int64(starts[node + 1])
+            child = _binary_search(words, np.int64(starts[node]), stop, word)
+            if child < stop and words[child] == word:
+                value = np.float32(log_probs[child])
+        found[index] = value

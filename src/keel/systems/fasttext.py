@@ -89,6 +89,8 @@ class FastText(Word2vec):
         """A cbow is summed without materializing its vectors."""
         return 1 << 20 if self.supervised else super().max_length
 
+    default_pair_encoding = "default"  # its classifier reads a pair as one bag of words
+
     def finetuning_defaults(self, frozen: bool) -> Train:
         if frozen:
             return super().finetuning_defaults(frozen)

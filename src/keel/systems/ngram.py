@@ -281,10 +281,8 @@ class NgramCounting(CountingObjective):
         """[batch, vocab] log p of the next word after these further ids [batch, time], and the new state."""
         from keel.kernels.ngram_counts import next_word_log_probs
 
-        state, ids = state or self.new_state(len(ids)), ids.cpu()
-        read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
-        read = np.where(ids == self.eos_id, self.bos_id, read)  # </s> starts a new sentence
-        context = np.concatenate([state.ids.numpy(), read], 1)
+        state = state or self.new_state(len(ids))
+        context = np.concatenate([state.ids.numpy(), self._read(ids)], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
         found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
         for log_probs, last in zip(found, context, strict=True):
@@ -296,7 +294,23 @@ class NgramCounting(CountingObjective):
 
     def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
         """[positions, vocab] log p of the next word after these positions of whole sequences [batch, time]."""
-        return self.step(LastWords.context_at(ids, positions, self.bos_id, max(1, self.system.order - 1)))[0]
+        return self.step(self._contexts_at(ids, positions))[0]
+
+    def log_probs_of(self, targets: Tensor, ids: Tensor, positions: Tensor) -> Tensor:
+        """[positions] log p of each target after its position: a look-up of single n-grams."""
+        from keel.kernels.ngram_counts import word_log_probs
+
+        contexts, found = self._read(self._contexts_at(ids, positions)), np.empty(len(targets), np.float32)
+        word_log_probs(targets.numpy(), contexts, self.bos_id, self.estimated_orders, *self.encoder.trie(), found)
+        return torch.from_numpy(found)
+
+    def _contexts_at(self, ids: Tensor, positions: Tensor) -> Tensor:
+        return LastWords.context_at(ids, positions, self.bos_id, max(1, self.system.order - 1))
+
+    def _read(self, ids: Tensor) -> np.ndarray:
+        """Ids as words of a context, where </s> starts a new sentence."""
+        ids = ids.cpu()
+        return np.where((ids == self.bos_id) | (ids == self.eos_id), self.bos_id, self.words[ids])
 
 
 def _sentences(data: Documents) -> "TokenSpans":

@@ -52,6 +52,7 @@ class StaticSystem(WordSystem):
     width: Count = 100
     """Embedding size."""
 
+    default_pair_encoding = "siamese"
     default_vocab_size = 1_000_000
     default_min_count = 5
 

@@ -32,6 +32,9 @@ class HeadSettings(Validated):
     """Scalar mix: learned weighted sum of all encoder layers (ELMo) instead of the top layer."""
     orders: Literal["default", "given", "both"] = "default"
     """Order of a pair: as given, or both orders with pooled outputs added (GPT-1); default: the system's."""
+    pair_encoding: Literal["default", "cross", "siamese"] = "default"
+    """Encoding of a pair: cross, both texts in one sequence; siamese, each text alone, and the classifier reads
+    u, v, |u - v| and u * v; default: siamese for word vectors and frozen encoders."""
     lm_loss: Annotated[float, Ge(0), Lt(float("inf"))] = 0.0
     """Weight of an auxiliary language-modelling loss on the same sequences (GPT-1: 0.5)."""
 
