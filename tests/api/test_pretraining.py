@@ -642,3 +642,17 @@ def test_predict_refuses_what_is_wrong_before_iteration(base: Path) -> None:
         predict("no such model", ["a text"])
     with pytest.raises(UsageError, match="has no task"):
         predict(base, ["a text"])
+
+
+def test_continued_pretraining_keeps_the_settings_of_the_run(
+    base: Path, english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    before = Model.load(base).card.recipe["train"]
+    again = pretrain(base, english_corpus, out=tmp_path / "same", device="cpu").card.recipe["train"]
+    assert {name: again[name] for name in keel.Train.INHERITED} == {name: before[name] for name in keel.Train.INHERITED}
+    assert again["batch"] != keel.Bert.pretraining_defaults.batch
+    other = pretrain(base, english_corpus, out=tmp_path / "other", batch=4, steps=2, device="cpu").card.recipe["train"]
+    assert (other["batch"], other["steps"], other["lr"]) == (4, 2, before["lr"])
+    tuned = finetune(base, reviews, dev=None, steps=2, batch=3, device="cpu")  # its settings are those of a task
+    after = pretrain(tuned, english_corpus, out=tmp_path / "tuned", steps=1, device="cpu").card.recipe["train"]
+    assert after["batch"] == keel.Bert.pretraining_defaults.batch

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer, BertTokenizer, GPT2Tokenizer
 
@@ -14,6 +15,7 @@ from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
 from keel.data.text_files import open_text
 from keel.data.tokenizer import Tokenizer
+from keel.data.tokenizer_training import TokenizerSettings, fitted_vocab_size, train_tokenizer
 from keel.errors import KeelError
 
 KINDS = ["wordpiece", "bpe", "words", "characters"]
@@ -299,3 +301,13 @@ def test_a_pickle_keeps_every_rule(words: list[str]) -> None:
         assert other.special_ids == tokenizer.special_ids
         for text in ("in New York", "我们学习机器", "[UNK] the"):
             assert other.encode(text) == tokenizer.encode(text)
+
+
+def test_default_bpe_vocabulary_fits_the_text() -> None:
+    assert fitted_vocab_size(100_000) == 4096
+    assert fitted_vocab_size(30_000_000) == 13_693
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefgh"), 6)) for _ in range(9000)]
+    corpus = Corpus.of([" ".join(rng.choice(words, 20)) for _ in range(20_000)])
+    settings = TokenizerSettings(kind="bpe", vocab_size=50_257, frequent_pairs=True)
+    assert len(train_tokenizer(corpus, settings)) == fitted_vocab_size(20_000 * (20 * 7 - 1))

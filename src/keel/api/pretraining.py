@@ -67,7 +67,7 @@ def pretrain(
     """
     values = merge_settings(settings, train=train, text=text)
     start, parent = resolve_start(system, out, values, on_event)
-    chosen, plan, reading = _route(start, parent, values)
+    chosen, plan, reading = _route(start, parent, values, on_event)
     source = corpus_of(corpus, reading, on_event)
     probed = None if probe is None else _read_probe(probe, probe_task, chosen, plan, on_event)
     with World.join(plan.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, report):
@@ -117,9 +117,11 @@ def pretrain(
         return model
 
 
-def _route(start: System, parent: Model | None, values: dict[str, Any]) -> tuple[System, Train, TextSettings]:
+def _route(
+    start: System, parent: Model | None, values: dict[str, Any], on_event: OnEvent
+) -> tuple[System, Train, TextSettings]:
     """The system, training and text settings of a run."""
-    defaults = start.continued_pretraining_defaults if parent else start.pretraining_defaults
+    defaults = _continued_defaults(start, parent, on_event) if parent else start.pretraining_defaults
     tunable = start.tunable if parent else None
     system, train, text = route_settings(values, start, defaults, TextSettings(), only=tunable)
     if reason := system.unsupported_reason("pretrain", trained=parent is not None):
@@ -130,6 +132,18 @@ def _route(start: System, parent: Model | None, values: dict[str, Any]) -> tuple
     if parent and (obstacle := system.pretraining_obstacle(parent.tokenizer)):
         raise UsageError(obstacle)
     return system, train, text.resolve(system)
+
+
+def _continued_defaults(system: System, parent: Model, on_event: OnEvent) -> Train:
+    """Training settings of continued pre-training: the system's own second stage, or else those of the parent's run."""
+    defaults, recorded = system.continued_pretraining_defaults, parent.card.recipe.get("train", {})
+    if defaults != system.pretraining_defaults or "task" in parent.card.recipe or not recorded:
+        return defaults
+    inherited = {name: recorded[name] for name in Train.INHERITED if name in recorded}
+    if changed := {name: value for name, value in inherited.items() if value != getattr(defaults, name)}:
+        listed = ", ".join(f"{name} {value}" for name, value in changed.items())
+        note(on_event, f"training settings of {parent.card.title or 'the model'} are kept: {listed}")
+    return replace(defaults, **inherited)
 
 
 def _read_probe(source: Source, task: str, system: System, train: Train, on_event: OnEvent) -> LabelledData:

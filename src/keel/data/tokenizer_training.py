@@ -24,6 +24,8 @@ from keel.events import OnEvent, ignore, note
 MIN_PAIR_COUNT = 10
 """Minimum count of a BPE merge where no vocabulary size is requested: rarer tokens are hardly trained, and of Chinese,
 which has no spaces, they are whole clauses."""
+LEAST_FITTED = 4096
+"""Smallest vocabulary size that is chosen by the size of the text."""
 PART = 1 << 16
 """Characters that are sampled together."""
 
@@ -43,7 +45,7 @@ class TokenizerSettings:
     min_count: int = 0
     """Minimum count of a word or merge; 0: the default of the kind."""
     frequent_pairs: bool = False
-    """BPE: learn only merges with a count of MIN_PAIR_COUNT or more."""
+    """BPE: a vocabulary that fits the text (`fitted_vocab_size`), of merges with a count of MIN_PAIR_COUNT or more."""
     phrases: int = 0
     """Passes that join words to phrases (kind words)."""
     sample: int = 200_000_000
@@ -78,14 +80,23 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
         note(on_event, f"the text looks like {what} (WordPiece), {case}; change with {settings_text}")
     frequent = kind == "bpe" and settings.frequent_pairs
     min_count = MIN_PAIR_COUNT if frequent else settings.min_count
-    tokenizer = Tokenizer(_train_subwords(texts, kind, settings.vocab_size, min_count, lowercase, accents))
+    size = settings.vocab_size
     if frequent:
-        rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < settings.vocab_size else ""
+        size = min(size, fitted_vocab_size(sum(len(line.encode()) for lines in texts for line in lines)))
+    tokenizer = Tokenizer(_train_subwords(texts, kind, size, min_count, lowercase, accents))
+    if frequent:
+        rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < size else ""
         note(on_event, f"vocabulary: {len(tokenizer):,} BPE tokens{rare}; change with --text.vocabulary")
         if corpus.language() == "zh":
             what = "the text looks like Chinese: a BPE token may be several characters, or part of one"
             note(on_event, f"{what}; for one token per character, --text.tokenizer characters")
     return tokenizer
+
+
+def fitted_vocab_size(text_bytes: int) -> int:
+    """Vocabulary size for a text: 2,500 tokens for 1 MB, and twice as many for each four times as much text, so that
+    small models do not spend most of their weights and time on tokens that they hardly see."""
+    return max(LEAST_FITTED, round(2500 * (text_bytes / 1e6) ** 0.5))
 
 
 def _train_subwords(

@@ -101,6 +101,11 @@ class Train(Validated):
         *("weight_decay", "beta1", "beta2", "epsilon", "clip", "precision", "compile", "parallel", "accumulate"),
     )
     """Settings without a meaning for systems with their own updates."""
+    INHERITED = (
+        *(*LENGTHS, "batch", "optimizer", "lr", "schedule", "warmup", "cooldown"),
+        *("weight_decay", "beta1", "beta2", "epsilon", "clip"),
+    )
+    """Settings of a run that continued pre-training takes over."""
     CHANGEABLE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """Settings that may change when a run is resumed."""
 
