@@ -656,3 +656,20 @@ def test_continued_pretraining_keeps_the_settings_of_the_run(
     tuned = finetune(base, reviews, dev=None, steps=2, batch=3, device="cpu")  # its settings are those of a task
     after = pretrain(tuned, english_corpus, out=tmp_path / "tuned", steps=1, device="cpu").card.recipe["train"]
     assert after["batch"] == keel.Bert.pretraining_defaults.batch
+
+
+def test_a_run_that_stays_on_the_unigram_plateau_gets_a_warning(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keel.api.pretraining.PLATEAU_STEPS", 20)
+
+    def plateau_notes(lr: float) -> list[str]:
+        texts: list[str] = []
+        pretrain(
+            "gpt", english_corpus, out=tmp_path / f"lr{lr}", **QUICK | {"steps": 60, "lr": lr},
+            on_event=lambda event: texts.append(event.get("text", "")),
+        )  # fmt: skip
+        return [text for text in texts if "token frequencies" in text and "warmup" in text]
+
+    assert len(plateau_notes(1e-6)) == 1
+    assert not plateau_notes(3e-3)

@@ -145,7 +145,7 @@ def _head_defaults(
         lm_loss = start.finetuning_policy.head_defaults().get("lm_loss", 0.0)
     mix = start.feature_based and "mix" in task.head_fields and not settings.get("lm_loss")
     pair_encoding = "default"
-    if task.pair and "orders" not in settings:
+    if "pair_encoding" in task.head_fields and "orders" not in settings:
         frozen_features = freeze and not isinstance(start, CountBased)
         pair_encoding = "siamese" if frozen_features else start.default_pair_encoding
     return HeadSettings(mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding)

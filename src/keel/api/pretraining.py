@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
+import numpy as np
 import torch
 
 from keel.api.finetuning import finetune
@@ -29,13 +30,17 @@ from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
-from keel.training.loop import fit
+from keel.training.loop import History, fit
 from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective
 from keel.training.plan import Train
 
 __all__ = ["pretrain"]
 
+TOKEN_LOSSES = ("mlm", "next")
+"""Losses per token of a whole softmax, which can be compared with the entropy of token frequencies."""
+PLATEAU_STEPS = 200
+"""Steps of a run that should have learned more than token frequencies."""
 TRAINED = ("auto", "wordpiece", "bpe", "words", "characters")
 """Tokenizers that are trained on the corpus; any other name is a folder."""
 
@@ -93,7 +98,7 @@ def pretrain(
         identity = _identity(chosen, reading, parent, tokens)
         evaluate = validation_loss(validation, plan) if validation else None
         history = fit(objective, training, plan, run, report, evaluate=evaluate, identity=identity, sources=sources)
-        for message in objective.notes():
+        for message in [*objective.notes(), *_plateau_warning(tokens, history)]:
             note(report, message)
         card = Card(
             title=Path(out).name,
@@ -144,6 +149,26 @@ def _continued_defaults(system: System, parent: Model, on_event: OnEvent) -> Tra
         listed = ", ".join(f"{name} {value}" for name, value in changed.items())
         note(on_event, f"training settings of {parent.card.title or 'the model'} are kept: {listed}")
     return replace(defaults, **inherited)
+
+
+def _plateau_warning(tokens: Tokens, history: History) -> list[str]:
+    """A warning if the model has not learned more than the frequencies of the tokens."""
+    losses = [
+        history.evaluations[-1][name]
+        for name in TOKEN_LOSSES
+        if history.evaluations and name in history.evaluations[-1]
+    ]
+    if not losses or history.steps < PLATEAU_STEPS:
+        return []
+    counts = np.bincount(tokens.ids[:1_000_000])
+    shares = counts[counts > 0] / counts.sum()
+    entropy = float(-(shares * np.log(shares)).sum())
+    if losses[0] < 0.97 * entropy:
+        return []
+    what = f"the validation loss of {losses[0]:.2f} per token is that of token frequencies alone ({entropy:.2f})"
+    return [
+        f"{what}, so context is not used yet: train longer, use --optimizer muon, a longer --warmup or a lower --lr"
+    ]
 
 
 def _read_probe(source: Source, task: str, system: System, train: Train, on_event: OnEvent) -> LabelledData:

@@ -39,6 +39,10 @@ TrainTokenizer = Callable[[list[str], str], Tokenizer]
 """Trains a tokenizer on texts; the second argument is its kind."""
 
 
+MIX_LR = 1e-2
+"""Smallest learning rate of a scalar mix's weights: at that of the head they stay near their initial mean."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NoDecodingOptions:
     """Decoding settings of a task that has none."""
@@ -267,6 +271,9 @@ class Task(EncoderObjective):
         cacheable = self.frozen and not self.encoder.sparse and (self.network is None or data.selected is not None)
         cacheable = cacheable and (data.selected is None or len(data.selected) > 0)
         return replace(data, features=self._frozen_features(data)) if cacheable else data
+
+    def least_lrs(self) -> dict[nn.Parameter, float]:
+        return {} if self.mix is None else {self.mix.scores: MIX_LR}
 
     def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
         """While training, embedding tables with only the words of this data."""

@@ -141,6 +141,10 @@ class Objective(nn.Module):
         ModuleList is one unit whose modules are called separately."""
         return []
 
+    def least_lrs(self) -> dict[nn.Parameter, float]:
+        """Smallest peak learning rate of parameters that would hardly move at that of large matrices."""
+        return {}
+
     def input_parameters(self) -> list[nn.Parameter]:
         """Parameters below the blocks, such as embeddings; all other parameters are above the blocks."""
         return []

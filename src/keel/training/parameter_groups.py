@@ -26,11 +26,14 @@ def layer_groups(objective: Objective) -> list[list[nn.Parameter]]:
 
 
 def lr_multipliers(objective: Objective, train: Train) -> dict[nn.Parameter, float]:
-    """Learning rate multiplier of each parameter: layer_decay ** depth, with depth 0 for the head."""
+    """Learning rate multiplier of each parameter: layer_decay ** depth, with depth 0 for the head; more for those with
+    a smallest learning rate."""
     groups = layer_groups(objective)
     if train.layer_decay != 1 and len(groups) < 2:
         raise UsageError("--layer-decay needs at least two layer groups, and this network has one: leave it out")
-    return {weight: train.layer_decay**depth for depth, group in enumerate(groups) for weight in group}
+    multipliers = {weight: train.layer_decay**depth for depth, group in enumerate(groups) for weight in group}
+    least = {weight: lr / train.lr for weight, lr in objective.least_lrs().items() if weight in multipliers}
+    return multipliers | {weight: max(multipliers[weight], share) for weight, share in least.items()}
 
 
 class ParameterGroups:
