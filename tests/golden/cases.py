@@ -40,6 +40,7 @@ def _labelled(task: str, **fields: Any) -> Labelled:
 
 CLASSIFY = _labelled("classify")
 LOW_RATE = replace(CLASSIFY, settings=TUNED | {"lr": 1e-2})
+SOLVED = replace(CLASSIFY, settings={"steps": 24, "batch": 8, "dev": None})
 FASTTEXT = replace(CLASSIFY, settings={"steps": 24, "batch": 8, "lr": 0.5, "dev": None})
 
 
@@ -79,7 +80,7 @@ def _from_labels(name: str, **more: Any) -> Case:
 
 MORE: dict[str, Any] = {"steps": 6, "batch": 4, "epsilon": 1e-4}
 SYSTEM_CASES: dict[str, Case] = {
-    "onehot": _pretrained("onehot"),
+    "onehot": _pretrained("onehot", finetune=SOLVED),
     "wordclass": _pretrained("wordclass", queries=WORDS),
     "ngram": _pretrained("ngram", queries=("perplexity", "generate"), finetune=None),
     "nnlm": _pretrained("nnlm", queries=(*CAUSAL, "nearest")),

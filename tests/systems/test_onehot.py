@@ -1,6 +1,6 @@
 """One-hot: features equal those of scikit-learn, and a text of any length is one count vector."""
 
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from keel.data.text_files import open_text
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.model import Model
-from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
+from keel.systems.onehot import Onehot, OnehotCounting
 
 TEXTS = [
     "the cat sat on the mat and the cat slept",
@@ -58,7 +58,7 @@ def test_pooled_features_equal_the_sum_of_one_hot_vectors(weighting: Any) -> Non
 
 
 def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = OnehotEncoder(100_000, "count")
+    encoder = Onehot(weighting="count").build_encoder(100_000)
     with pytest.raises(KeelError, match=r"5,000 words of 100,000 do not fit into memory: encode texts"):
         encoder.embed(TokenBatch.pad([[7] * 5000]))
     assert encoder.pooled_features(TokenBatch.pad([[7] * 5000]))[0, 7] == 5000
@@ -94,6 +94,77 @@ def test_the_loss_is_that_of_the_unigram_model(english_corpus: Path, tmp_path: P
     share = (model.objective.words + 1) / (model.objective.words + 1).sum()
     entropy = -(share * share.log()).sum().item()
     assert model.card.scores["unigram"] == pytest.approx(entropy, rel=0.05)
+
+
+WORDS = ["good fine great happy", "bad awful poor sad", "film plot scene actor story"]
+
+
+def labelled(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts whose label follows from some of their words, with a tenth of wrong labels."""
+    rng = np.random.default_rng(seed)
+    examples = []
+    for _ in range(count):
+        label = int(rng.integers(2))
+        words = [*rng.choice(WORDS[label].split(), 2), *rng.choice(WORDS[2].split(), 4)]
+        examples.append((" ".join(rng.permutation(words)), str(label ^ int(rng.random() < 0.1))))
+    return examples
+
+
+def test_the_classifier_is_scikit_learns_logistic_regression_on_words_and_bigrams() -> None:
+    linear, text = (pytest.importorskip(f"sklearn.{name}") for name in ("linear_model", "feature_extraction.text"))
+    train, new = labelled(200), [each for each, _ in labelled(50, seed=1)]
+    texts, labels = zip(*train, strict=True)
+    model = finetune("onehot", train, dev=None, l2=0.5)
+    vectorizers = [text.TfidfVectorizer(ngram_range=(n, n), sublinear_tf=True, norm=None).fit(texts) for n in (1, 2)]
+
+    def features(texts: list[str]) -> np.ndarray:
+        found = [vectorizers[0].transform(texts).toarray(), vectorizers[1].transform(texts).toarray() / 2**0.5]
+        joined = np.concatenate(found, 1)
+        return joined / np.linalg.norm(joined, axis=1, keepdims=True)
+
+    # A softmax over two classes has two opposite vectors, whose penalties add to half of that of one logistic vector.
+    peer = linear.LogisticRegression(C=1 / 0.5 * 2, tol=1e-8, max_iter=1000).fit(features(list(texts)), labels)
+    mine = [each.confidence if each.label == "1" else 1 - each.confidence for each in model.predict(new)]
+    np.testing.assert_allclose(mine, peer.predict_proba(features(new))[:, 1], atol=2e-3)
+
+
+def test_regularisation_is_chosen_by_cross_validation_and_all_examples_are_used(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    model = finetune("onehot", labelled(300), out=tmp_path / "m", on_event=events.append)
+    assert not any("held out" in event.get("text", "") for event in events)
+    assert any("chosen by cross-validation" in event.get("text", "") for event in events)
+    folds = model.card.scores["cross-validation"]
+    assert len(folds["values"]) == 5
+    assert 0.8 < folds["mean"] < 0.95, "a tenth of the labels is wrong"
+    assert evaluate(model, labelled(200, seed=1)).main_value > 0.85
+    loaded = Model.load(tmp_path / "m")
+    texts = [text for text, _ in labelled(20, seed=2)]
+    assert loaded.predict(texts) == model.predict(texts)
+    again = finetune("onehot", labelled(300), out=tmp_path / "m")  # resumes a finished run
+    assert again.card.scores["cross-validation"] == folds
+
+
+def test_sparse_features_are_the_pooled_ones_without_zeros() -> None:
+    model = finetune("onehot", labelled(40), dev=None, word_ngrams=3, l2=1.0)
+    rows = model.tokenizer.encode_many([text for text, _ in labelled(10, seed=1)])
+    batch = TokenBatch.pad(rows)
+    starts = torch.tensor([0, *map(len, rows)]).cumsum(0)
+    sparse = model.encoder.sparse_features(torch.tensor([*chain(*rows)]), starts)  # pyright: ignore[reportCallIssue]
+    torch.testing.assert_close(sparse.matrix.to_dense(), model.encoder.pooled_features(batch))
+    assert model.encoder.width == len(model.tokenizer) + model.system.ngrams  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("labels", ["multi", "regression"])
+def test_other_labels_are_fitted_by_their_own_loss(labels: Any) -> None:
+    examples = [(text, float(label) if labels == "regression" else ["x", label]) for text, label in labelled(100)]
+    model = finetune("onehot", examples, labels=labels)
+    found = model.predict("bad awful poor sad")
+    assert found > 0.5 if labels == "regression" else [each.label for each in found] == ["x", "1"]
+
+
+def test_ngrams_are_for_labelled_texts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"labelled texts only: use keel finetune, or leave out"):
+        pretrain("onehot", Corpus.of(TEXTS), out=tmp_path / "m", word_ngrams=2)
 
 
 @pytest.mark.slow

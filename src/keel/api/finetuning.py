@@ -25,6 +25,10 @@ from keel.training.plan import Train
 __all__ = ["finetune"]
 
 CLEAN = "Merge labels that differ by case or spaces; drop empty and duplicate rows."
+DEV = (
+    "Validation examples: a file, a share of the training examples, or none; auto: 10%, but none for onehot, which is "
+    "cross-validated."
+)
 
 
 @shows_progress
@@ -34,7 +38,7 @@ def finetune(
     *,
     task: str = "classify",
     out: str | Path | None = None,
-    dev: Annotated[Source, Doc("Validation examples: a file, a share of the training examples, or none.")] = "10%",
+    dev: Annotated[Source, Doc(DEV)] = "auto",
     test: Annotated[Source | None, Doc("Test examples, scored once at the end.")] = None,
     clean: Annotated[bool, Doc(CLEAN)] = False,
     folds: Annotated[int, Doc("Cross-validation with K folds; 0: none.")] = 0,
@@ -53,17 +57,18 @@ def finetune(
     """Fine-tune a model on labelled examples; its scores are in the model card. Rerun the same call to resume.
 
     `base` is a Model, its folder, a System or its name; a new system is trained on the examples alone. `dev` is a
-    dataset, a share of `data` such as "10%", or None. With several `seeds` the best run on dev is returned; `folds`
-    adds cross-validation. `freeze` trains the head alone (default: as the system's paper does). Settings are objects
-    (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the system: all of a new one,
-    those that keep the shape of a trained one; what is not given is the default of system and task. Progress is
-    shown unless `progress` is False or `on_event` is given.
+    dataset, a share of `data` such as "10%", None, or "auto". With several `seeds` the best run on dev is returned;
+    `folds` adds cross-validation. `freeze` trains the head alone (default: as the system's paper does). Settings
+    are objects (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the system: all
+    of a new one, those that keep the shape of a trained one; what is not given is the default of system and task.
+    Progress is shown unless `progress` is False or `on_event` is given.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     values = merge_settings(settings, train=train, columns=columns, head=head, text=text)
     setup = FineTuningSetup.resolve(base, out, task, freeze, from_scratch, values, on_event)
     plan = setup.train
+    dev = setup.default_dev if isinstance(dev, str) and dev == "auto" else dev
     examples = LabelledData.read(
         setup.task, setup.columns, data, dev, test, folds=bool(folds), clean=clean, seed=plan.seed, on_event=on_event
     )

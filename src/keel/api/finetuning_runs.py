@@ -20,6 +20,8 @@ from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.encoder import Encoder
+from keel.systems.linear_training import LinearTraining
+from keel.systems.system import CountBased
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
 from keel.training.counter_rng import derive_seed
@@ -42,6 +44,8 @@ class FineTuningRun:
     task: Task
     history: History
     scores: Scores | None
+    folds: dict[str, Any] | None = None
+    """Scores of the cross-validation that is part of training, if it is."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,14 @@ class FineTuningRuns:
         # A language model predicts any word, so no embeddings can be left out.
         with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
             history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
+        folds = objective.fold_scores() if isinstance(objective, LinearTraining) else None
+        for message in objective.notes() if objective else ():
+            note(self.report, message)
         if dev is None:
-            return FineTuningRun(task, history, None)
+            return FineTuningRun(task, history, None, folds)
         scores = task.score(dev, task.predict(dev, on_event=self.report))
         self.report({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
-        return FineTuningRun(task, history, scores)
+        return FineTuningRun(task, history, scores, folds)
 
     def best_of(
         self, seeds: int, examples: Examples, dev: Examples | None, run: Path | None, scores: dict[str, Any]
@@ -128,6 +135,8 @@ class FineTuningRuns:
         assert best is not None
         if self.setup.train.epochs and (advice := self.advice(best.history.steps, len(examples))):
             note(self.report, advice)
+        if best.folds:
+            scores["cross-validation"] = best.folds
         if best.scores:
             scores["dev"] = best.scores.brief()
             if best.scores.warning:
@@ -138,6 +147,8 @@ class FineTuningRuns:
 
     def advice(self, steps: int, examples: int) -> str:
         """What to change in a run of too few updates; empty for any other."""
+        if isinstance(self.setup.system, CountBased):
+            return ""
         own = self.setup.train.optimizer == "own"  # an update per text, whatever the batch
         made, few = (max(1, round(self.setup.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)
         if made >= few or self.setup.train.epochs >= MOST_EPOCHS:

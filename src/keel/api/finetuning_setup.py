@@ -114,6 +114,12 @@ class FineTuningSetup:
         )
 
     @property
+    def default_dev(self) -> str:
+        """Validation examples by default: a share, or none if training cross-validates."""
+        custom = not self.freeze and not self.has_network and self.task.labels_texts
+        return "none" if custom and self.system.finetuning_policy.cross_validates else "10%"
+
+    @property
     def recipe(self) -> dict[str, Any]:
         """The settings of task and head, for the model card and to compare runs on resume."""
         given = {"task": self.task.name, "freeze": self.freeze, "from_scratch": self.from_scratch}
@@ -127,7 +133,7 @@ class FineTuningSetup:
         labels, parent = replace(labels, counts=examples.label_counts), self.parent
         if parent is None:
             parent, target = _new_model(system, self.task, examples, self.text, self.train.seed, report)
-            labels = replace(labels, tokenizer=target)
+            system, labels = parent.system, replace(labels, tokenizer=target)
         else:
             if not isinstance(labels.kind, TextTarget):  # for text, unknown tokens are reported one by one
                 warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, report)
@@ -165,6 +171,8 @@ def _new_model(
     choice = report if text.tokenizer == "auto" else ignore  # an explicit choice needs no note
     tokenizer, target = task.train_tokenizers(system, examples, learn, separate=text.separate, on_event=choice)
     tokenizer = system.finetuning_policy.extend_new_tokenizer(tokenizer)
+    texts = [f"{one} {two}" for one, two in zip(examples.texts, examples.seconds or [], strict=False)] or examples.texts
+    system = system.finetuning_policy.fit_to_texts(texts, tokenizer)
     with torch.device("meta"):
         model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     return model, target

@@ -99,6 +99,10 @@ class SystemKeywords(TypedDict, total=False):
     order: int
     memory: float
     weighting: Literal["binary", "count", "tfidf"]
+    sublinear: bool
+    word_ngrams: int
+    ngrams: int
+    l2: float
     cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
     width: int
     layers: int
@@ -130,7 +134,6 @@ class SystemKeywords(TypedDict, total=False):
     buckets: int
     kept_buckets: int
     supervised: bool
-    word_ngrams: int
     label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
     head_dim: int
     mlp_ratio: float

@@ -4,28 +4,36 @@ New then: a word's weight falls with the number of documents that contain it. A 
 are equally far apart; a text is the weighted sum of its words, which is hard to beat for topic classification.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.config import Count, Ge
 from keel.data.documents import Documents
+from keel.data.label_kinds import LabelKind
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
+from keel.systems.linear_training import LinearTraining
 from keel.systems.static_vectors import WordSystem
-from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective
+from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective, FineTuningPolicy
 from keel.training.counter_rng import CounterRng
+from keel.training.linear_solver import SparseRows
 from keel.training.objective import State, Sums, Tensors
 from keel.training.plan import Train
 
 Weighting = Literal["binary", "count", "tfidf"]
 MAX_ELEMENTS = 1 << 28
 """Elements of the one-hot vectors of a batch."""
+MULTIPLIER = 0x5851F42D4C957F2D
+"""Multiplier of the hash of n-grams, as in Knuth's linear congruential generator."""
+HALF = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +43,14 @@ class Onehot(WordSystem, CountBased):
     weighting: Weighting = "tfidf"
     """Weight of a word in a text. binary: 1 if present; count: its term frequency; tfidf: times log inverse document
     frequency, with unit length."""
+    sublinear: bool = False
+    """Sublinear term frequency: 1 + log(count)."""
+    word_ngrams: Count = 1
+    """Longest n-grams of tokens: of words or, with --text.tokenizer characters, of characters; 1: no n-grams."""
+    ngrams: Annotated[int, Ge(0)] = 0
+    """Distinct n-grams that a trained model knows; training sets it."""
+    l2: Annotated[float, Ge(0)] = 0.0
+    """L2 regularisation of a classifier, 1 / C in scikit-learn; 0: chosen by cross-validation."""
 
     name = "onehot"
     year = 1972
@@ -49,28 +65,85 @@ class Onehot(WordSystem, CountBased):
         return 1_000_000
 
     def finetuning_defaults(self, frozen: bool) -> Train:
-        return Train(epochs=8, batch=64, lr=1e-2)
+        return Train(epochs=8, batch=64, lr=1e-2) if frozen else self.pretraining_defaults
+
+    def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
+        if task == "pretrain" and self.word_ngrams > 1:
+            return "onehot counts n-grams in labelled texts only: use keel finetune, or leave out --system.word-ngrams"
+        return super().unsupported_reason(task, trained=trained)
+
+    @property
+    def finetuning_fields(self) -> tuple[str, ...]:
+        return ("l2",)
+
+    @property
+    def finetuning_policy(self) -> "OnehotFineTuning":
+        return OnehotFineTuning(self)
 
     def from_scratch(self) -> Self:
-        """Plain counts, where there is no corpus to count documents in."""
-        return replace(self, weighting="count")
+        """Words and bigrams, as text classification needs them."""
+        return replace(self, sublinear=True, word_ngrams=2)
 
     def build_encoder(self, vocab_size: int) -> "OnehotEncoder":
-        return OnehotEncoder(vocab_size, self.weighting)
+        return OnehotEncoder(vocab_size, self)
 
     def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
 
 
-class OnehotEncoder(Encoder):
-    """One-hot vectors; a text is its weighted count vector, of unit length with tfidf."""
+class OnehotFineTuning(FineTuningPolicy):
+    """A linear classifier of whole texts is the solution of a convex problem; other heads are trained by gradients."""
 
-    def __init__(self, vocab_size: int, weighting: Weighting):
+    system: Onehot
+    cross_validates = True
+
+    def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> Onehot:
+        return self.system if labels_texts else replace(self.system, word_ngrams=1)  # words one by one
+
+    def fit_to_texts(self, texts: Sequence[str], tokenizer: Tokenizer) -> Onehot:
+        ids, lengths = map(torch.from_numpy, tokenizer.encode_flat(list(texts)))
+        rows = torch.arange(len(lengths)).repeat_interleave(lengths)
+        found = hash_ngrams(ids.long(), rows, self.system.word_ngrams)
+        return replace(
+            self.system, ngrams=len(torch.cat([ids.new_empty(0), *(each.hashes for each in found)]).unique())
+        )
+
+    def custom_update(self, task: Any) -> LinearTraining | None:
+        return OnehotTraining(task, self.system.l2) if task.labels_texts else None
+
+
+class HashedNgrams(NamedTuple):
+    """All n-grams of some texts of one length n."""
+
+    n: int
+    hashes: Tensor  # [ngrams] 48 bits
+    first: Tensor  # [ngrams] position of the first token
+
+
+def hash_ngrams(ids: Tensor, rows: Tensor, longest: int) -> list[HashedNgrams]:
+    """The n-grams of 2 to `longest` tokens; `rows` [tokens] is the text of each token."""
+    found, state = [], ids
+    for n in range(2, longest + 1):
+        state = state[:-1] * MULTIPLIER + ids[n - 1 :] + n  # int64, modulo 2^64
+        first = (rows[n - 1 :] == rows[: len(state)]).nonzero()[:, 0]
+        mixed = (state[first] ^ (state[first] >> 32)) * MULTIPLIER
+        found.append(HashedNgrams(n, (mixed ^ (mixed >> 29)) % HALF**2, first))
+    return found
+
+
+class OnehotEncoder(Encoder):
+    """One-hot vectors; a text is its weighted count vector of words and n-grams, of unit length with tfidf."""
+
+    def __init__(self, vocab_size: int, system: Onehot):
         super().__init__()
-        self.vocab_size = self.width = vocab_size
-        self.weighting = weighting
-        self.weight = nn.Parameter(torch.ones(vocab_size))
-        """Weight of each word, which fine-tuning may change."""
+        self.system = system
+        self.vocab_size = vocab_size
+        self.width = vocab_size + system.ngrams
+        self.weight = nn.Parameter(torch.ones(self.width))
+        """Weight of each word, then of each n-gram; 0 for what carries no information."""
+        # Integers below 2^24 are exact in float32, so they are saved like any weight.
+        self.ngrams = nn.Buffer(torch.full((system.ngrams, 2), HALF - 1.0)) if system.ngrams else None
+        """Hashes of the known n-grams, sorted: the upper and the lower 24 bits of each."""
 
     @property
     def sparse(self) -> bool:
@@ -83,12 +156,46 @@ class OnehotEncoder(Encoder):
         return F.one_hot(batch.ids, self.width).to(self.weight.dtype)  # [batch, time, vocab]
 
     def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        if self.ngrams is not None:  # the words alone do not tell which were neighbours
+            return self.pooled_features(batch)
         return self._weigh_counts((output.top * self._mask(batch)[..., None]).sum(1))
 
     def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The same without an intermediate [batch, time, vocab]."""
         counts = self.weight.new_zeros(len(batch.ids), self.width)
-        return self._weigh_counts(counts.scatter_add_(1, batch.ids, self._mask(batch)))
+        counts.scatter_add_(1, batch.ids, self._mask(batch))
+        if self.ngrams is not None:
+            inside = self._mask(batch).bool()
+            rows, columns = self._ngrams(batch.ids[inside], inside.nonzero()[:, 0])
+            counts.index_put_((rows, columns), self.weight.new_ones(len(rows)), accumulate=True)
+        return self._weigh_counts(counts)
+
+    def sparse_features(self, ids: Tensor, starts: Tensor) -> SparseRows:
+        """`pooled_features` [texts, width] of concatenated texts, without its zeros."""
+        rows = torch.arange(len(starts) - 1).repeat_interleave(starts.diff())
+        ngram_rows, columns = self._ngrams(ids, rows)
+        positions = torch.cat([rows, ngram_rows]) * self.width + torch.cat([ids, columns])
+        positions, counts = positions.unique(return_counts=True)
+        rows, columns = positions // self.width, positions % self.width
+        values = self._term_frequency(counts.float()) * self.weight.detach()[columns]
+        if self.system.weighting == "tfidf":
+            norms = torch.zeros(len(starts) - 1).index_add_(0, rows, values.square()).sqrt()
+            values = values / norms.clamp(min=1e-12)[rows]
+        sizes = torch.bincount(rows, minlength=len(starts) - 1)
+        return SparseRows(torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]), columns, values, self.width)
+
+    def _ngrams(self, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """[ngrams] text and column of each known n-gram; `rows` [tokens] is the text of each token."""
+        if self.ngrams is None:
+            return rows[:0], ids[:0]
+        found_rows, columns = [], []
+        vocabulary = self.ngrams[:, 0].long() * HALF + self.ngrams[:, 1].long()
+        for _, hashes, first in hash_ngrams(ids, rows, self.system.word_ngrams):
+            positions = torch.searchsorted(vocabulary, hashes).clamp(max=len(vocabulary) - 1)
+            known = vocabulary[positions] == hashes
+            found_rows.append(rows[first[known]])
+            columns.append(self.vocab_size + positions[known])
+        return torch.cat(found_rows), torch.cat(columns)
 
     def _mask(self, batch: TokenBatch) -> Tensor:
         position = torch.arange(batch.ids.shape[1], device=batch.ids.device)
@@ -96,8 +203,44 @@ class OnehotEncoder(Encoder):
 
     def _weigh_counts(self, counts: Tensor) -> Tensor:
         """[batch, vocab] features of [batch, vocab] counts."""
-        weighted = (counts.clamp(max=1) if self.weighting == "binary" else counts) * self.weight
-        return F.normalize(weighted) if self.weighting == "tfidf" else weighted
+        weighted = self._term_frequency(counts) * self.weight
+        return F.normalize(weighted) if self.system.weighting == "tfidf" else weighted
+
+    def _term_frequency(self, counts: Tensor) -> Tensor:
+        if self.system.weighting == "binary":
+            return counts.clamp(max=1)
+        return (1 + counts.clamp(min=1).log()) * (counts > 0) if self.system.sublinear else counts
+
+
+class OnehotTraining(LinearTraining):
+    """Logistic regression on the texts' features; a new encoder first collects n-grams and document frequencies."""
+
+    def setup(self, data: Any) -> None:
+        encoder, (ids, starts) = self.task.encoder, self._tokens(data)
+        if not bool((encoder.weight == 1).all()):  # they are known from pre-training
+            return
+        rows = torch.arange(len(starts) - 1).repeat_interleave(starts.diff())
+        found = hash_ngrams(ids, rows, encoder.system.word_ngrams) if encoder.system.ngrams else []
+        with torch.no_grad():
+            lengths = torch.ones(encoder.width)  # of the n-gram in each column
+            if found:
+                hashes, columns = torch.cat([each.hashes for each in found]).unique(return_inverse=True)
+                orders = torch.cat([each.hashes.new_full((len(each.hashes),), each.n) for each in found])
+                encoder.ngrams[: len(hashes)] = torch.stack([hashes // HALF, hashes % HALF], 1).float()
+                lengths[encoder.vocab_size + columns] = orders.float()
+            encoder.weight[self.task.tokenizer.special_ids] = 0.0
+            if encoder.system.weighting == "tfidf":
+                holders = torch.bincount(encoder.sparse_features(ids, starts).columns, minlength=encoder.width)
+                idf = (len(starts) / (1 + holders)).log() + 1
+                # The words of an n-gram are counted already: without the root, rare n-grams outweigh them.
+                encoder.weight.mul_(torch.where(holders > 0, idf / lengths.sqrt(), 0.0))
+
+    def features(self, data: Any) -> SparseRows:
+        return self.task.encoder.sparse_features(*self._tokens(data))
+
+    @staticmethod
+    def _tokens(data: Any) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(data.ids).long(), torch.from_numpy(data.starts).long()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +286,7 @@ class OnehotCounting(CountingObjective):
         self.holders += torch.from_numpy(holders)
         self.documents += len(documents)
         with torch.no_grad():
-            if self.encoder.weighting == "tfidf":
+            if self.encoder.system.weighting == "tfidf":
                 self.encoder.weight.copy_(((1 + self.documents) / (1 + self.holders)).log() + 1)
             self.encoder.weight[self.special_ids] = 0.0
         loss = self(WordCountBatch(words=torch.from_numpy(words)))[0]["unigram"]

@@ -1,5 +1,6 @@
 """What all systems share: hyper-parameters, from which encoder and objective are built."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -160,6 +161,13 @@ class FineTuningPolicy:
 
     def __init__(self, system: "System"):
         self.system = system
+
+    cross_validates: ClassVar[bool] = False
+    """Whether training chooses its settings by cross-validation, so that no examples need to be held out."""
+
+    def fit_to_texts(self, texts: Sequence[str], tokenizer: Tokenizer) -> "System":
+        """The settings of a new model that depend on the labelled texts, such as the size of a hash table."""
+        return self.system
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with the tokens that this system needs beside those of the text."""

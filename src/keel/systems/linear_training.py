@@ -1,0 +1,75 @@
+"""Training of a task's last linear layer on fixed features as a convex problem, inside the one training loop."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from keel.data.label_kinds import SingleLabel
+from keel.training.counter_rng import CounterRng, derive_seed
+from keel.training.linear_solver import FOLDS, SparseRows, fit_linear
+from keel.training.objective import CustomUpdate, State, Sums
+
+
+class LinearTraining(CustomUpdate):
+    """The first step solves the problem for all examples; later ones find nothing to change."""
+
+    nondeterministic: ClassVar[bool] = False
+
+    def __init__(self, task: Any, l2: float):
+        super().__init__()
+        self.task, self.l2 = task, l2
+        self.strength = nn.Buffer(torch.zeros(1))
+        """The L2 strength that cross-validation chose; 0: none yet."""
+        self.fold_errors = nn.Buffer(torch.full((FOLDS,), -1.0))
+        """Mean error on the held-out examples of each fold; -1 without them."""
+
+    def features(self, data: Any) -> SparseRows:
+        """The features of all sequences of the dataset."""
+        raise NotImplementedError
+
+    def epoch_size(self, data: Any) -> int:
+        return len(data)
+
+    def batch(self, data: Any, rng: CounterRng, examples: range) -> Any:
+        return self.task.batch(data, rng, examples)
+
+    def counts(self, batch: Any) -> dict[str, Tensor]:
+        return self.task.counts(batch)
+
+    def forward(self, batch: Any, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        return self.task(batch, state)
+
+    def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
+        kind, classifier = self.task.labels.kind, self.task.classifier
+        rows, targets = self.features(data), data.targets[torch.from_numpy(data.example_indices)]
+        with torch.no_grad():
+            if rng.step == 0:
+                errors = _class_errors if isinstance(kind, SingleLabel) else None
+                seed = derive_seed(rng.seed, "folds")
+                found = fit_linear(rows, targets, self.task.labels.outputs, kind.loss, self.l2, seed, errors)
+                classifier.weight.copy_(found.weight.T)
+                classifier.bias.copy_(found.bias)
+                self.strength.fill_(found.l2)
+                self.fold_errors[: len(found.errors)] = torch.tensor(found.errors)
+            loss = kind.loss(rows.matrix @ classifier.weight.T + classifier.bias, targets).mean()
+        counts = float(len(examples))
+        return {"loss": float(loss) * counts}, {"loss": counts, "examples": counts}
+
+    def notes(self) -> list[str]:
+        strength = float(self.strength)
+        if self.l2 or not strength:
+            return []
+        return [f"L2 regularisation {strength:g} (C = {1 / strength:g}), chosen by cross-validation"]
+
+    def fold_scores(self) -> dict[str, Any] | None:
+        """Accuracy on the held-out examples of each fold, if there were folds and classes."""
+        errors = self.fold_errors[self.fold_errors >= 0].tolist()
+        if len(errors) < 2 or not isinstance(self.task.labels.kind, SingleLabel):
+            return None
+        values = [1 - error for error in errors]
+        return {"main": "accuracy", "mean": sum(values) / len(values), "values": values}
+
+
+def _class_errors(logits: Tensor, targets: Tensor) -> Tensor:
+    return (logits.argmax(1) != targets).float()

@@ -1,0 +1,150 @@
+"""Regularised linear models of fixed features: L-BFGS on the whole dataset, L2 strength by cross-validation.
+
+The problem is convex: no learning rate and no epochs are needed, and the solution does not depend on an order of
+examples or on initial weights.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""[examples] losses of logits [examples, outputs] and targets [examples, ...]."""
+STRENGTHS = tuple(4.0**-power for power in range(-1, 6))
+"""Candidates of the L2 strength, strongest first."""
+FOLDS = 5
+HELD_OUT_FROM = 20_000
+"""Examples from which a tenth is held out once: cross-validation would take long and tell no more."""
+ITERATIONS, HISTORY, TOLERANCE = 100, 8, 1e-5
+
+
+class SparseRows(NamedTuple):
+    """A sparse matrix [rows, width] in CSR format."""
+
+    starts: Tensor  # [rows + 1]
+    columns: Tensor
+    values: Tensor
+    width: int
+
+    @property
+    def matrix(self) -> Tensor:
+        size = len(self.starts) - 1, self.width
+        with warnings.catch_warnings():  # "sparse CSR tensor support is in beta state"
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.sparse_csr_tensor(self.starts, self.columns, self.values, size, check_invariants=False)
+
+    @property
+    def transposed(self) -> Tensor:
+        """The transposed matrix, in CSR format too."""
+        order = torch.argsort(self.columns, stable=True)
+        rows = torch.arange(len(self.starts) - 1).repeat_interleave(self.starts.diff())
+        counts = torch.bincount(self.columns, minlength=self.width)
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparseRows(starts, rows[order], self.values[order], len(self.starts) - 1).matrix
+
+
+class LinearFit(NamedTuple):
+    """A solution: logits = features @ weight + bias."""
+
+    weight: Tensor  # [width, outputs]
+    bias: Tensor  # [outputs]
+    l2: float
+    errors: tuple[float, ...] = ()
+    """Mean error on the held-out examples of each fold; empty where the strength was given."""
+
+
+def fit_linear(
+    rows: SparseRows, targets: Tensor, outputs: int, losses: Losses, l2: float, seed: int, errors: Losses | None = None
+) -> LinearFit:
+    """Minimise the sum of losses + l2 / 2 ||weight||^2, where l2 is 1 / C in scikit-learn.
+
+    l2 = 0: the strongest regularisation whose held-out error (default: loss) is within one standard error of the best
+    one's; the standard error is that of the difference, since both are measured on the same examples.
+    """
+    used, columns = rows.columns.unique(return_inverse=True)  # columns without values would only take time
+    dense = rows._replace(columns=columns, width=len(used))
+    problem = _Problem(dense.matrix, dense.transposed, targets, outputs)
+    fold_errors: tuple[float, ...] = ()
+    if not l2:
+        held_out = _held_out(len(targets), seed)  # [examples, folds]
+        weights, tried = problem.zeros(held_out.shape[1]), []
+        for strength in STRENGTHS:  # each starts from the solution of the one before
+            weights = problem.solve(losses, 1 - held_out, strength, weights)
+            tried.append(problem.evaluate(errors or losses, weights) * held_out)
+        single = torch.stack([each.sum(1) for each in tried])[:, held_out.sum(1) > 0]  # [strengths, examples]
+        worse = single - single[single.mean(1).argmin()]
+        tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
+        chosen = int(tolerated.int().argmax())
+        l2, fold_errors = STRENGTHS[chosen], tuple((tried[chosen].sum(0) / held_out.sum(0)).tolist())
+    solution = problem.solve(losses, torch.ones(len(targets), 1), l2, problem.zeros(1))
+    weight = torch.zeros(rows.width, outputs).index_copy_(0, used, solution[:-1])
+    return LinearFit(weight, solution[-1], l2, fold_errors)
+
+
+def _held_out(examples: int, seed: int) -> Tensor:
+    """[examples, folds] 1 where an example is held out."""
+    order = np.random.default_rng(seed).permutation(examples)
+    folds = min(FOLDS, examples)
+    if examples >= HELD_OUT_FROM:
+        return torch.from_numpy((order < examples // 10)[:, None].astype(np.float32))
+    return torch.from_numpy((order[:, None] % folds == np.arange(folds)).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Several solutions at once, such as those of all folds, in the columns of one matrix of weights."""
+
+    matrix: Tensor  # [examples, width]
+    transposed: Tensor
+    targets: Tensor
+    outputs: int
+
+    def zeros(self, solutions: int) -> Tensor:
+        """[width + 1, solutions * outputs]: weights, and the biases below them."""
+        return torch.zeros(self.matrix.shape[1] + 1, solutions * self.outputs)
+
+    def logits(self, weights: Tensor) -> Tensor:
+        """[examples, solutions * outputs]"""
+        return self.matrix @ weights[:-1] + weights[-1]
+
+    def evaluate(self, measure: Losses, weights: Tensor) -> Tensor:
+        """[examples, solutions] losses or errors."""
+        return self._measure(measure, self.logits(weights))
+
+    def _measure(self, measure: Losses, logits: Tensor) -> Tensor:
+        solutions = logits.shape[1] // self.outputs
+        targets = self.targets.repeat_interleave(solutions, 0)
+        return measure(logits.view(-1, self.outputs), targets).view(-1, solutions)
+
+    def solve(self, losses: Losses, used: Tensor, l2: float, start: Tensor) -> Tensor:
+        """The solutions, from `start`; `used` [examples, solutions] weighs the examples of each."""
+        weights = start.clone().requires_grad_(True)
+        share, penalty = used / used.sum(0), l2 / float(used.sum(0).mean())
+        optimizer = torch.optim.LBFGS(
+            [weights],
+            max_iter=ITERATIONS,
+            history_size=HISTORY,
+            tolerance_grad=TOLERANCE,
+            tolerance_change=1e-7,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure() -> Tensor:
+            with torch.no_grad():
+                logits = self.logits(weights)
+            logits.requires_grad_(True)
+            with torch.enable_grad():
+                total = (self._measure(losses, logits) * share).sum()
+            (slope,) = torch.autograd.grad(total, logits)
+            with torch.no_grad():
+                slopes = self.transposed @ slope + penalty * weights[:-1]
+                weights.grad = torch.cat([slopes, slope.sum(0, keepdim=True)])
+                return total + penalty / 2 * weights[:-1].square().sum()
+
+        optimizer.step(closure)
+        return weights.detach()
