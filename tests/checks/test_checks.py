@@ -68,7 +68,8 @@ def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
     ]
     lines += [b"bad \xff byte.", b"", b"nul \0 here.", b"", b"x " * 600_000]
     file.write_bytes(b"\n".join(lines))
-    report = check(file)
+    assert find_one(check(file), "error", "not valid utf-8", "encoding utf-8").where == f"{file}:7"
+    report = check(file, encoding="utf-8")
     assert report.files[str(file)]["duplicates"] == {"lines": 1, "documents": 1}
     assert find_one(report, "warning", "dedup='documents'", "of line 1").where == f"{file}:5"
     assert find_one(report, "warning", "U+FFFD").where == f"{file}:7"

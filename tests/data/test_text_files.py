@@ -1,6 +1,7 @@
 import bz2
 import gzip
 import lzma
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -49,17 +50,89 @@ def test_an_encoding_may_be_given(tmp_path: Path) -> None:
         lines_of(tmp_path / "a.txt", b"x", "klingon")
 
 
-def test_invalid_bytes_are_replaced_and_placed(tmp_path: Path) -> None:
-    lines, messages = lines_of(tmp_path / "a.txt", "好的\n".encode() + b"bad \xff byte\n" + "末行".encode())
+def test_invalid_bytes_are_refused_with_their_line(tmp_path: Path) -> None:
+    content = "好的\n".encode() + b"bad \xff byte\n" + "末行".encode()
+    with pytest.raises(KeelError, match=r"a\.txt:2: .*not valid utf-8.*.encoding utf-8 replaces invalid bytes"):
+        lines_of(tmp_path / "a.txt", content)
+    lines, messages = lines_of(tmp_path / "a.txt", content, "utf-8")
     assert lines == ["好的", "bad \ufffd byte", "末行"]
     assert messages[0].startswith(f"{tmp_path}/a.txt:2: 1 byte is not utf-8")
 
 
-def test_latin_text_is_not_taken_for_chinese(tmp_path: Path) -> None:
-    lines, messages = lines_of(tmp_path / "a.txt", "le café était fermé\n".encode("latin-1") * 50)
-    assert lines[0] == "le caf\ufffd \ufffdtait ferm\ufffd"
-    assert "150 bytes are not utf-8" in messages[0]
-    assert "say encoding" in messages[0]
+def test_text_that_ends_inside_a_character_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match=r"a\.txt:2: .*not valid utf-8: say encoding NAME"):
+        lines_of(tmp_path / "a.txt", CHINESE.encode()[:-3])
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "line"),
+    [
+        ("plain\nle café était fermé\n" * 50, "cp1252", 2),
+        ("plain\n“quoted” – text\n", "cp1252", 2),
+        ("words and more words\n" * 300_000 + CHINESE, "gb18030", 300_001),  # after the sample
+    ],
+)
+def test_the_likely_encoding_is_named_and_reads_the_text(tmp_path: Path, text: str, encoding: str, line: int) -> None:
+    with pytest.raises(KeelError, match=rf"a\.txt:{line}: .*probably {encoding}: say encoding {encoding} "):
+        lines_of(tmp_path / "a.txt", text.encode(encoding))
+    assert lines_of(tmp_path / "a.txt", text.encode(encoding), encoding) == (text.split("\n")[:-1], [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_boms_are_honoured(tmp_path: Path, encoding: str) -> None:
+    assert lines_of(tmp_path / "a.txt", CHINESE.encode(encoding))[0] == CHINESE.split("\n")[:2]
+
+
+def test_invalid_utf_16_is_refused(tmp_path: Path) -> None:
+    content = CHINESE.encode("utf-16") + b"\x00\xdc" + "x\n".encode("utf-16-le") * 9
+    with pytest.raises(KeelError, match=r"a\.txt:1: .*not valid utf-16"):
+        lines_of(tmp_path / "a.txt", content)
+    with pytest.raises(KeelError, match="say encoding utf-16-be"):
+        lines_of(tmp_path / "a.txt", "plain words\n".encode("utf-16-be"))
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "koi8-r"])
+def test_cyrillic_is_not_taken_for_chinese(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(KeelError, match="say encoding"):
+        lines_of(tmp_path / "a.txt", ("plain words\n" * 20 + "Мороз и солнце; день чудесный!\n").encode(encoding) * 50)
+
+
+def test_a_line_above_the_limit_is_refused_or_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keel.data.text_files.MAX_LINE", 10)
+    path = tmp_path / "a.txt"
+    path.write_text("0123456789\n0123456789ab" + "c" * 30 + "\nlast")
+    messages: list[str] = []
+    file = open_text(path, on_event=lambda event: messages.append(event["text"]))
+    for read in (file.lines, lambda: list(file)):
+        with pytest.raises(KeelError, match=r"a\.txt:2: this line has more than 10 characters"):
+            read()
+    assert file.lines(cut=True) == ["0123456789", "0123456789", "last"]
+    assert messages[0].startswith(f"{path}:2: 1 line has more than 10 characters")
+    path.with_suffix(".jsonl").write_text('{"a": 1}\n{"text": "long"}\n')
+    with pytest.raises(KeelError, match=r"a\.jsonl:2: this line has more"):
+        list(read_table(path.with_suffix(".jsonl")))
+
+
+def test_a_field_of_a_quote_that_is_not_closed_is_limited(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text,label\n"open,b\n' + "some words,b\n" * 400_000)
+    with pytest.raises(KeelError, match=r"a\.csv:2: .*is a quote not closed"):
+        list(read_table(tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize(("pack", "name"), [(gzip.compress, "gz"), (bz2.compress, "bz2"), (zstandard.compress, "zst")])
+def test_damaged_compression_is_refused(tmp_path: Path, pack, name: str) -> None:
+    content = bytearray(pack(random.Random(0).randbytes(3000).hex().encode()))
+    content[5:30] = b"\xff" * 25
+    with pytest.raises(KeelError, match=rf"a\.txt\.{name} is damaged or truncated"):
+        lines_of(tmp_path / f"a.txt.{name}", bytes(content))
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(KeelError, match="is a pipe or a device"):
+        open_text(tmp_path / "pipe")
+    with pytest.raises(KeelError, match="is a pipe or a device"):
+        open_text("/dev/null")
 
 
 @pytest.mark.parametrize("encoding", ["auto", "utf-8", "utf-16"])
@@ -88,8 +161,8 @@ def test_line_separators_inside_a_line_do_not_end_it(tmp_path: Path) -> None:
     [
         (b"PK\3\4" + bytes(1000), "is not text .it is full of NUL bytes"),
         (b"a word\0and another one\0, here", "is not text .it holds NUL bytes"),
-        (gzip.compress(b"many words " * 9999)[:-20], "is damaged or cut short"),
-        (lzma.compress(b"many words " * 9999)[:-20], "is damaged or cut short"),
+        (gzip.compress(b"many words " * 9999)[:-20], "is damaged or truncated"),
+        (lzma.compress(b"many words " * 9999)[:-20], "is damaged or truncated"),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -151,7 +224,7 @@ def test_a_zst_file_that_is_cut_short_is_found(tmp_path: Path) -> None:
     whole.write_bytes(frames)
     assert "".join(line + "\n" for _, line in open_text(whole)).encode() == text
     cut.write_bytes(frames[: len(frames) * 3 // 4])
-    with pytest.raises(KeelError, match="cut short"):
+    with pytest.raises(KeelError, match="truncated"):
         list(open_text(cut))
 
 
@@ -162,7 +235,7 @@ def test_a_zst_file_that_is_cut_short_is_found(tmp_path: Path) -> None:
 def test_lines_at_once_are_those_one_by_one(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.txt").write_bytes(content)
     events: list[dict[str, Any]] = []
-    file = open_text(tmp_path / "text.txt", on_event=events.append)
+    file = open_text(tmp_path / "text.txt", "utf-8", on_event=events.append)
     lines = file.lines()
     messages = [event["text"] for event in events]
     assert lines == [line for _, line in file]

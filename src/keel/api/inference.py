@@ -24,6 +24,9 @@ from keel.text_vectors import Pool, TokenVectors
 
 __all__ = ["embed", "fill", "layers", "predict"]
 
+PART = 1 << 22
+"""Characters of text that predictions are made for at once."""
+
 
 def predict(
     model: ModelSource,
@@ -47,11 +50,22 @@ def predict(
 
 
 def _records(task: Task, examples: Examples, on_event: OnEvent) -> Iterator[dict[str, Any]]:
-    for example, record in zip(examples, task.predict(examples, on_event=on_event).to_dicts(), strict=True):
-        second = {} if example.second is None else {"second": example.second}
-        # True tags next to the predicted ones, for other scorers.
-        gold = {"gold": list(example.names)} if example.words and example.label else {}
-        yield {"where": example.location, "text": example.text, **second, **record, **gold}
+    for part in _parts(examples):
+        for example, record in zip(part, task.predict(part, on_event=on_event).to_dicts(), strict=True):
+            second = {} if example.second is None else {"second": example.second}
+            # True tags next to the predicted ones, for other scorers.
+            gold = {"gold": list(example.names)} if example.words and example.label else {}
+            yield {"where": example.location, "text": example.text, **second, **record, **gold}
+
+
+def _parts(examples: Examples) -> Iterator[Examples]:
+    """The examples in parts of about PART characters: results come early, in bounded memory."""
+    start = size = 0
+    for index, text in enumerate(examples.texts):
+        size += len(text)
+        if size >= PART or index == len(examples) - 1:
+            yield examples[start : index + 1]
+            start, size = index + 1, 0
 
 
 def fill(

@@ -22,6 +22,8 @@ __all__ = ["ask", "summarize"]
 
 Pairs = str | Path | Iterable[tuple[str, str]]
 """Examples of few-shot prompting: a tsv file or a list of pairs."""
+LONG_TOKEN = 100
+"""Characters that no token has on average: of a longer passage only the end is tokenized."""
 CUT = Doc("Leave out the beginning of a prompt that exceeds the context window.")
 
 
@@ -117,18 +119,20 @@ def _fit_prompt(
     if longest is None:
         return passage + rest
     most = longest - tokens  # the BOS token is read, the last token is not
+    whole, passage = len(passage), passage[-LONG_TOKEN * longest :]
     size = len(encode(passage + rest).ids)
-    if size <= most:
+    if size <= most and len(passage) == whole:
         return passage + rest
-    what = f"the prompt of {size:,} tokens and {tokens:,} to generate exceed the context window of {longest:,}"
-    starts = [start for start, _ in encode(passage).offsets][size - most :]
+    shown = f"{size:,} tokens" if len(passage) == whole else f"{whole:,} characters"
+    what = f"the prompt of {shown} and {tokens:,} tokens to generate exceed the context window of {longest:,}"
+    starts = [start for start, _ in encode(passage).offsets][max(1, size - most) :]
     words = [start for start in starts if passage[start - 1 : start + 1].strip() != passage[start - 1 : start + 1]]
     shorter = (passage[start:].lstrip() for start in words or starts)  # elsewhere a word may be split into more tokens
     kept = next((text for text in shorter if text and len(encode(text + rest).ids) <= most), "")
     if not cut or not kept:
         other = "" if cut else ", or --cut to leave out the beginning"
         raise KeelError(f"{what}: use {remedy} or fewer --tokens{other}")
-    note(on_event, f"{what}: {len(passage) - len(kept):,} characters at the beginning are cut")
+    note(on_event, f"{what}: {whole - len(kept):,} characters at the beginning are cut")
     return kept + rest
 
 

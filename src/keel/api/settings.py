@@ -27,7 +27,7 @@ class TextSettings(Validated):
     text_column: str = "text"
     """Text column of csv, tsv, jsonl and parquet files."""
     encoding: str = "auto"
-    """Character encoding of the files; auto: UTF-8, else GB18030."""
+    """Character encoding of the files; auto: byte order mark, UTF-8, else GB18030; invalid text is refused."""
     dedup: Literal["none", "lines", "documents"] = "none"
     """Deduplication: keep the first of equal lines or documents."""
     sentences: Literal["auto", "split", "lines", "none"] = "auto"

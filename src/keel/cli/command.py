@@ -1,6 +1,5 @@
 """Commands: their declaration, their output, and the arguments that many share: the model, the device, the text."""
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +10,15 @@ import torch
 
 from keel.cli import GROUPS
 from keel.cli.flags import Flags
-from keel.data.text_files import open_text
-from keel.errors import UsageError
+from keel.data.text_files import open_text, stdin_lines
+from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.report.console import Console
 
 FILE_SUFFIXES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".gz", ".bz2", ".xz", ".zst")
 """An argument with such an ending is a file name, not a text."""
+MAX_PROMPT = 1_000_000
+"""Characters of a prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +90,8 @@ def device_flags(flags: Flags) -> None:
     flags.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads; 0: torch's default. [0]")
 
 
-encoding_flag = argument(
-    "--encoding", "NAME", "Character encoding of a file; auto: UTF-8, else GB18030. [auto]", default="auto"
-)
+ENCODING = "Character encoding of a file; auto: byte order mark, UTF-8, else GB18030; invalid text is refused. [auto]"
+encoding_flag = argument("--encoding", "NAME", ENCODING, default="auto")
 
 
 def model_of(options: Namespace) -> str:
@@ -122,6 +122,21 @@ def file_of(given: str) -> Path | None:
 def lines_of(options: Namespace, console: Console) -> Iterable[str]:
     """The text itself, or the lines of the file that it names, or of stdin for "-"."""
     if options.text == "-":
-        return (line.rstrip("\n") for line in sys.stdin)
+        return stdin_lines(options.encoding)
     path = file_of(options.text)
-    return [options.text] if path is None else (line for _, line in open_text(path, options.encoding, console))
+    if path is None:
+        return [options.text]
+    return (line for _, line in open_text(path, options.encoding, console).numbered_lines(cut=True))
+
+
+def prompt_of(options: Namespace, console: Console) -> str:
+    """The text itself, or all text of a file or of stdin."""
+    parts: list[str] = []
+    size = 0
+    for line in lines_of(options, console):
+        parts.append(line)
+        size += len(line) + 1
+        if size > MAX_PROMPT + 1:
+            name = "stdin" if options.text == "-" else options.text[:60]
+            raise KeelError(f"{name} has more than {MAX_PROMPT:,} characters: give a shorter text")
+    return "\n".join(parts)

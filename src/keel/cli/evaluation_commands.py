@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from operator import methodcaller
@@ -23,6 +22,7 @@ from keel.cli.command import (
     lines_of,
     load,
     model_flag,
+    prompt_of,
     section,
 )
 from keel.cli.training_commands import labelled_source
@@ -133,7 +133,8 @@ def _score_lines(scores: Scores) -> Iterator[str]:
 )
 def fill(options: Namespace, console: Console) -> Answer:
     """The most probable words for each [MASK] of a text."""
-    text = sys.stdin.read().strip() if options.text == "-" else options.text
+    options.encoding = "auto"
+    text = prompt_of(options, console).strip() if options.text == "-" else options.text
     masks = inference.fill(text, model=load(options, console), on_event=console, **options.settings)
     lines: list[str] = []
     for number, words in enumerate(masks, 1):

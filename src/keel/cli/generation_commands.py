@@ -20,6 +20,7 @@ from keel.cli.command import (
     lines_of,
     load,
     model_flag,
+    prompt_of,
     section,
 )
 from keel.data.predictions import GeneratedText
@@ -116,7 +117,7 @@ def generate(options: Namespace, console: Console) -> Answer:
     settings = dict(options.settings)
     strategy = decoding_strategy(**{name: settings.pop(name) for name in DECODING if name in settings})
     searched = isinstance(strategy, BeamSearch)
-    prompt = "\n".join(lines_of(options, console))
+    prompt = prompt_of(options, console)
     if prompt != options.text:  # a file ends with a line break
         prompt = prompt.strip()
     stream = _Stream(console, prompt=prompt, shown=not options.json and not (searched and strategy.best > 1))
@@ -171,7 +172,7 @@ def summarize(options: Namespace, console: Console) -> Answer:
 def _prompted(options: Namespace, console: Console, verb: Callable[..., GeneratedText], *more: str) -> Answer:
     """Run a prompting verb: the prompt goes to stderr; what it generated before an interruption is printed."""
     stream = _Stream(console)
-    text = "\n".join(lines_of(options, console))
+    text = prompt_of(options, console)
     with stream.interruptible(options.json, _token_progress(options, verb)):
         model = load(options, console)
         found = verb(text, *more, model=model, on_text=stream.add, on_event=stream.on_event, **options.settings)

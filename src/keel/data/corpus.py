@@ -18,7 +18,8 @@ from keel.data.markup import refuse_markup
 from keel.data.memory_sources import Frame, is_records, plain_source, source_items
 from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.table_files import read_table
-from keel.data.text_files import TextFile, file_kind, replace_all_surrogates, replace_surrogates
+from keel.data.text_encodings import replace_all_surrogates, replace_surrogates
+from keel.data.text_files import TextFile, file_kind, refuse_special_file
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 
@@ -269,11 +270,10 @@ def _checked_texts(texts: list[Any], location: str = "document {} of the list") 
 def _matching(pattern: str) -> list[Path]:
     if not pattern:
         raise KeelError("the name of a text file is empty: give files, a pattern such as 'data/*.txt', or -")
-    if os.path.isdir(pattern):
-        raise KeelError(f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'")
     if os.path.exists(pattern):  # which finds no fault with a name that is too long
+        refuse_special_file(Path(pattern))
         return [Path(pattern)]
-    found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if not Path(name).is_dir()]
+    found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if Path(name).is_file()]
     if not found:
         raise KeelError(f"there is no file {pattern[:LONGEST_SHOWN]}: check the name and the current folder")
     return found

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from keel.data.text_files import detect_encoding, first_bytes, open_text
+from keel.data.text_encodings import detect_encoding
+from keel.data.text_files import first_bytes, open_text
 from keel.errors import KeelError
 
 SAMPLE = 1 << 16
@@ -61,7 +62,7 @@ def refuse_markup(path: Path, name: str, encoding: str = "auto") -> None:
 
 def read_json_document(path: Path, name: str, encoding: str = "auto") -> Any:
     """The value in a file that is one JSON document."""
-    text = "\n".join(line for _, line in open_text(path, encoding))
+    text = open_text(path, encoding).document()
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

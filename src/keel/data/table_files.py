@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keel.data.text_files import TextFile, file_kind
+from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field
 from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, ignore
 
-# A field of a table may be a whole book; the module's own limit is 128 kB.
-csv.field_size_limit(1 << 30)
+csv.field_size_limit(MAX_LINE)
 
 
 def read_rows(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> Iterator[tuple[int, list[str]]]:
@@ -77,6 +76,8 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             for batch in table.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
+                    if any(isinstance(cell, str) and len(cell) > MAX_LINE for cell in row.values()):
+                        raise long_field(f"{path}:{number}", "field")
                     yield number, row
     except (arrow.ArrowException, OSError) as error:
         raise KeelError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None

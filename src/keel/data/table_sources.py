@@ -86,11 +86,13 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
     if kind in ("csv", "tsv"):
         return _grid(name, read_rows(path, encoding, on_event), columns, pair)
     refuse_markup(path, name, encoding)
-    lines = open_text(path, encoding, on_event).lines()
+    file = open_text(path, encoding, on_event)
+    first = next((line for _, line in file.numbered_lines(cut=True) if line.strip()), "")
+    plain = not (first.startswith(FASTTEXT) or first.count("||") == 3 or "\t" in first)
+    lines = file.lines(cut=plain)
     numbers = [number for number, line in enumerate(lines, 1) if line and not line.isspace()]
     if len(numbers) < len(lines):
         lines = [lines[number - 1] for number in numbers]
-    first = lines[0] if lines else ""
     if first.startswith(FASTTEXT):
         return _fasttext(name, lines, Locations(f"{name}:", numbers))
     if first.count("||") == 3:  # the Chinese STS-B

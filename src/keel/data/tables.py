@@ -43,7 +43,7 @@ class Columns(Validated):
     scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
     """Tagging scheme to train with; auto keeps the file's, but converts BIO1 (IOB1) to BIO."""
     encoding: str = "auto"
-    """Character encoding of the file; auto tries UTF-8, then GB18030."""
+    """Character encoding of the file; auto: byte order mark, UTF-8, else GB18030; invalid text is refused."""
 
     @property
     def roles(self) -> dict[str, str]:

@@ -4,13 +4,15 @@ import bz2
 import gzip
 import io
 import lzma
-import re
+import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
+from keel.data.text_encodings import SURROGATES, detect_encoding, is_wide, likely_encoding, replace_surrogates
 from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, ignore, note, pluralize
 
@@ -23,28 +25,14 @@ MOST_FAULTS = 0.2
 """Maximum share of invalid characters: French in Latin-1 has a twentieth, random bytes half."""
 
 TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
+"""Errors of reading a file that is damaged or truncated; bz2 and gzip raise a plain OSError."""
 
-SURROGATES = re.compile("[\ud800-\udfff]")
+MAX_LINE = 5_000_000
+"""Characters of a line or field that are read at once: more than the Bible has. Raw text has no such limit."""
 
-
-def replace_surrogates(text: str) -> str:
-    """The text without lone surrogates, which no encoding can represent: pairs are joined, others become U+FFFD."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def replace_all_surrogates(texts: list[str]) -> list[str]:
-    """The texts without lone surrogates; the same list if there are none, which is fast to check."""
-    try:
-        "".join(texts).encode("utf-8")
-    except UnicodeEncodeError:
-        return list(map(replace_surrogates, texts))
-    return texts
+MAX_DOCUMENT = 200_000_000
+"""Characters of a document that is read as a whole."""
 
 
 def file_kind(path: Path) -> str:
@@ -53,17 +41,56 @@ def file_kind(path: Path) -> str:
     return TABLES.get(suffixes[-1].lower(), "txt") if suffixes else "txt"
 
 
+def unreadable(name: str | Path, error: Exception) -> KeelError:
+    """The error for a file that cannot be read: by an error of the system, or because its contents are damaged."""
+    if isinstance(error, OSError) and error.errno:
+        return KeelError(f"{name} cannot be read ({error.strerror}): check its name, and that you may read it")
+    return KeelError(f"{name} is damaged or truncated ({error}): download or compress it again")
+
+
+def no_such_encoding(name: str) -> KeelError:
+    """The error for an unknown encoding."""
+    return KeelError(f"there is no encoding {name!r}: try utf-8, gb18030, cp1252 or utf-16")
+
+
+def invalid_text(location: str, encoding: str, line: str = "") -> KeelError:
+    """The error for text that is not in the expected encoding; invalid bytes of the line are surrogate escapes."""
+    likely = likely_encoding(line.encode("utf-8", "surrogateescape")) if encoding == "utf-8" else ""
+    what = f"this text is not valid {encoding}" + (f" but probably {likely}" if likely else "")
+    remedy = f"say --encoding {likely}" if likely else "say --encoding NAME"
+    return KeelError(f"{location}: {what}: {remedy} (--encoding {encoding} replaces invalid bytes)")
+
+
+def long_field(location: str, kind: str = "line") -> KeelError:
+    """The error for a line or field above MAX_LINE."""
+    what = f"this {kind} has more than {MAX_LINE:,} characters"
+    return KeelError(f"{location}: {what}: split it, or check whether line breaks were lost")
+
+
+def refuse_special_file(path: Path) -> None:
+    """Refuse a folder, and a pipe or device: files are read more than once."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return  # reported when it is opened
+    if stat.S_ISDIR(mode):
+        raise KeelError(f"{path} is a folder: name the files in it, for example '{path}/*.txt'")
+    if not stat.S_ISREG(mode):
+        raise KeelError(f"{path} is a pipe or a device, not a file: save its text to a file, or give - for stdin")
+
+
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a plain, gz, xz, zst or bz2 file, detected by its first bytes."""
-    if path.is_dir():
-        raise KeelError(f"{path} is a folder: name the files in it, for example '{path}/*.txt'")
+    refuse_special_file(path)
     try:
         with open(path, "rb") as file:
             magic = file.read(6)
     except FileNotFoundError:
         raise KeelError(f"there is no file {path}: check the name and the current folder") from None
+    except ValueError:
+        raise KeelError(f"{str(path)!r} is no file name (it contains a NUL): check the name") from None
     except OSError as error:
-        raise KeelError(f"{path} cannot be read ({error.strerror}): check its name, and that you may read it") from None
+        raise unreadable(path, error) from None
     if magic[:2] == b"\x1f\x8b":
         return cast(IO[bytes], gzip.open(path, "rb"))
     if magic == b"\xfd7zXZ\x00":
@@ -75,7 +102,8 @@ def open_bytes(path: Path) -> IO[bytes]:
             import zstandard
         except ImportError:
             raise MissingExtra("zstandard", "data", f"reading {path}") from None
-        return io.BufferedReader(_Zstandard(path, zstandard.ZstdDecompressor().decompressobj), 1 << 20)
+        new_frame = zstandard.ZstdDecompressor().decompressobj
+        return io.BufferedReader(_Zstandard(path, new_frame, zstandard.ZstdError), 1 << 20)
     return open(path, "rb", buffering=1 << 20)
 
 
@@ -86,9 +114,7 @@ def open_guarded(path: Path, too_large: str) -> Iterator[IO[bytes]]:
         with open_bytes(path) as file:
             yield file
     except DAMAGED as error:
-        raise KeelError(f"{path} is damaged or truncated ({error}): download or compress it again") from None
-    except OSError as error:
-        raise KeelError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise unreadable(path, error) from None
     except MemoryError:
         raise KeelError(f"{path} does not fit into memory: {too_large}") from None
 
@@ -98,31 +124,34 @@ def first_bytes(path: str | Path, count: int) -> bytes:
     try:
         with open_bytes(Path(path)) as file:
             return file.read(count)
-    except (KeelError, OSError, *DAMAGED):
+    except (KeelError, *DAMAGED):
         return b""
 
 
 class _Zstandard(io.RawIOBase):
     """A zst file as bytes; unlike the library's own reader it notices when the file ends inside a frame."""
 
-    def __init__(self, path: Path, new_frame: Callable[[], Any]):
+    def __init__(self, path: Path, new_frame: Callable[[], Any], error: type[Exception]):
         self.file = open(path, "rb")  # noqa: SIM115 (closed below)
-        self.new_frame = new_frame
+        self.new_frame, self.error = new_frame, error
         self.frame: Any = None
-        self.ready = b""
+        self.ready = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self.ready:
-            compressed = self.file.read(1 << 17)
+            compressed = self.file.read(1 << 12)  # which may become 32,768 times as much
             if not compressed:
                 if self.frame is not None:
                     raise EOFError("the file ends inside a frame")
                 return 0
             self.frame = self.frame or self.new_frame()
-            self.ready = self.frame.decompress(compressed)
+            try:
+                self.ready = memoryview(self.frame.decompress(compressed))
+            except self.error as error:
+                raise EOFError(str(error)) from None
             if self.frame.eof:
                 self.file.seek(-len(self.frame.unused_data), io.SEEK_CUR)  # there the next frame starts
                 self.frame = None
@@ -135,61 +164,88 @@ class _Zstandard(io.RawIOBase):
         super().close()
 
 
-def detect_encoding(sample: bytes) -> str:
-    """Detect the encoding: by the byte order mark, else UTF-8, else GB18030 if it looks like Chinese."""
-    for bom, encoding in BOMS.items():
-        if sample.startswith(bom):
-            return encoding
-    high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
-    faults = sample.decode("utf-8", "replace").count("\ufffd") - sample.count(b"\xef\xbf\xbd")
-    if faults * 10 <= high:
-        return "utf-8"
-    # Latin-1 and its like also fail as UTF-8, but there a high byte seldom follows another.
-    pairs = len(re.findall(rb"[\xa1-\xf7][\xa1-\xfe]", sample))
-    return "gb18030" if pairs * 4 >= high else "utf-8"
-
-
 class TextFile:
-    """A text file as a stream of lines; invalid bytes are replaced, counted, and reported at the end."""
+    """A text file as a stream of lines.
+
+    Without a given encoding, text that is not valid is refused; with one, invalid bytes are replaced, counted, and
+    reported at the end.
+    """
 
     def __init__(self, path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, name: str = ""):
         self.path = Path(path)
         self.name = name or str(path)
         self.on_event = on_event
+        self.strict = encoding == "auto"
         with self._reading(open_bytes(self.path)) as file:
             sample = file.read(SAMPLE)
         self.has_bom = sample.startswith(b"\xef\xbb\xbf")
-        self.encoding = detect_encoding(sample) if encoding == "auto" else encoding
+        self.encoding = detect_encoding(sample) if self.strict else encoding
         try:
+            wide = is_wide(self.encoding)
             sample[:4].decode(self.encoding, "replace")
         except LookupError:
-            raise KeelError(f"there is no encoding {encoding!r}: try utf-8, gb18030, utf-16 or latin-1") from None
-        wide = self.encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
+            raise no_such_encoding(encoding) from None
         if not wide and sample.count(0) * 20 > len(sample):
             what = "is full of" if sample.count(0) * 2 > len(sample) else "holds"
-            raise KeelError(f"{self.name} is not text (it {what} NUL bytes): give text, or say --encoding utf-16")
-        self._errors = "replace" if wide else "surrogateescape"
-        text = sample.decode(self.encoding, self._errors)
+            likely = likely_encoding(sample) or "utf-16"
+            raise KeelError(f"{self.name} is not text (it {what} NUL bytes): give text, or say --encoding {likely}")
+        self._errors = "surrogateescape" if not wide else "strict" if self.strict else "replace"
+        text = sample.decode(self.encoding, "replace" if wide else self._errors)
         sound = not wide and replace_surrogates(text) is text  # which is seen at once
         faults = 0 if sound else text.count("\ufffd") if wide else len(SURROGATES.findall(text))
         if faults > MOST_FAULTS * len(text):
             share = f"{faults / len(text):.0%} of it is not {self.encoding}"
             raise KeelError(f"{self.name} is not text, or in another encoding ({share}): give text, or say --encoding")
-        if encoding == "auto" and self.encoding != "utf-8":
+        if self.strict and self.encoding != "utf-8":
             note(on_event, f"{self.name} is read as {self.encoding} (say --encoding to change that)")
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Every line with its number, from 1."""
-        for number, line in self.line_chunks(-1):
-            yield number, line.removesuffix("\n")
+        """Every line with its number, from 1; a line above MAX_LINE is refused."""
+        return self.numbered_lines()
 
-    def lines(self) -> list[str]:
-        """All lines at once, much faster."""
+    def numbered_lines(self, *, cut: bool = False) -> Iterator[tuple[int, str]]:
+        """Every line with its number; a line above MAX_LINE is refused or, with `cut`, ends there with a note."""
+        cuts: list[int] = []
+        for number, line, complete in self._chunks(MAX_LINE + 1):
+            if cuts and cuts[-1] == number:
+                continue  # the rest of a line that is cut
+            if not complete:
+                cuts.append(number)
+                if not cut:
+                    raise long_field(f"{self.name}:{number}")
+            yield number, line[:MAX_LINE].removesuffix("\n")
+        if cuts:
+            what = pluralize(len(cuts), "line has", "lines have")
+            what += f" more than {MAX_LINE:,} characters, first here; the rest of such a line is left out"
+            note(self.on_event, f"{self.name}:{cuts[0]}: {what}")
+
+    def lines(self, *, cut: bool = False) -> list[str]:
+        """All lines at once, much faster; a line above MAX_LINE as in `numbered_lines`."""
+        lines = [""]
         with self._reading(self._open()) as text:
-            whole = text.read()
-        if "\0" in whole or replace_surrogates(whole) is not whole:
-            return [line for _, line in self]  # which counts the faults and says where they are
-        return whole.removesuffix("\n").split("\n") if whole else []
+            while block := self._decoded(text.read, SAMPLE, len(lines)):
+                parts = (lines.pop() + block).split("\n")
+                lines += parts
+                if "\0" in block or replace_surrogates(block) is not block or max(map(len, parts)) > MAX_LINE:
+                    break
+            else:
+                return lines if lines[-1] else lines[:-1]
+        return [line for _, line in self.numbered_lines(cut=cut)]  # which counts the faults and says where they are
+
+    def document(self) -> str:
+        """The whole text, for a format that cannot be read in parts."""
+        parts: list[str] = []
+        size = 0
+        for _, chunk in self.line_chunks(SAMPLE):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > MAX_DOCUMENT:
+                raise KeelError(f"{self.name} has more than {MAX_DOCUMENT:,} characters: split it into several files")
+        return "".join(parts)
+
+    def line_chunks(self, limit: int) -> Iterator[tuple[int, str]]:
+        """Every line with its number and line end, in chunks of at most `limit` characters."""
+        return ((number, chunk) for number, chunk, _ in self._chunks(limit))
 
     def _open(self) -> io.TextIOWrapper:
         raw = open_bytes(self.path)
@@ -197,14 +253,18 @@ class TextFile:
             raw.read(3)
         return io.TextIOWrapper(raw, encoding=self.encoding, errors=self._errors)
 
-    def line_chunks(self, limit: int) -> Iterator[tuple[int, str]]:
-        """Every line with its number and line end, in chunks of at most `limit` characters."""
+    def _chunks(self, limit: int) -> Iterator[tuple[int, str, bool]]:
+        """Chunks of lines as in `line_chunks`, each with whether its line ends with it."""
         number = 1
         faults = nulls = 0
         first_fault = first_null = 0
         with self._reading(self._open()) as text:
-            while line := text.readline(limit):
+            while line := self._decoded(text.readline, limit, number):
+                ends = line.endswith("\n")
+                complete = ends or len(line) < limit
                 if not line.isascii() and SURROGATES.search(line):
+                    if self.strict:
+                        raise invalid_text(f"{self.name}:{number}", self.encoding, line)
                     first_fault = first_fault or number
                     line, count = SURROGATES.subn("\ufffd", line)
                     faults += count
@@ -212,8 +272,7 @@ class TextFile:
                     first_null = first_null or number
                     nulls += line.count("\0")
                     line = line.replace("\0", "")
-                ends = line.endswith("\n")
-                yield number, line
+                yield number, line, complete
                 number += ends
         if faults:
             what = f"{pluralize(faults, 'byte is', 'bytes are')} not {self.encoding}, replaced by U+FFFD, first here"
@@ -222,14 +281,40 @@ class TextFile:
             what = pluralize(nulls, "NUL character was", "NUL characters were")
             note(self.on_event, f"{self.name}:{first_null}: {what} dropped, the first here")
 
+    def _decoded(self, read: Callable[[int], str], size: int, number: int) -> str:
+        try:
+            return read(size)
+        except UnicodeDecodeError:  # only with UTF-16 and UTF-32, and it is found a few lines ahead
+            raise invalid_text(f"{self.name}:{number}", self.encoding) from None
+
     @contextmanager
     def _reading(self, file: File) -> Iterator[File]:
         try:
             with file:
                 yield file
         except DAMAGED as error:
-            what = f"{self.name} is damaged or cut short ({error})"
-            raise KeelError(f"{what}: fetch or compress it again") from None
+            raise unreadable(self.name, error) from None
+
+
+def stdin_lines(encoding: str = "auto") -> Iterator[str]:
+    """The lines of standard input as they come; auto is UTF-8, and invalid bytes are refused as in files."""
+    buffer = getattr(sys.stdin, "buffer", None)
+    if buffer is None:
+        yield from (line.removesuffix("\n") for line in sys.stdin)
+        return
+    try:
+        stream = io.TextIOWrapper(buffer, "utf-8-sig" if encoding == "auto" else encoding, "surrogateescape")
+    except LookupError:
+        raise no_such_encoding(encoding) from None
+    try:
+        for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), ""), 1):
+            if not line.isascii() and SURROGATES.search(line):
+                raise invalid_text(f"stdin:{number}", "utf-8" if encoding == "auto" else encoding, line)
+            if len(line) > MAX_LINE and not line.endswith("\n"):
+                raise long_field(f"stdin:{number}")
+            yield line.removesuffix("\n")
+    finally:
+        stream.detach()
 
 
 def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> TextFile:

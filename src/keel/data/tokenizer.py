@@ -16,7 +16,8 @@ from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
 from keel.data.sentence_splitting import CJK, detect_language
-from keel.data.text_files import replace_all_surrogates
+from keel.data.text_chunks import are_small, chunk_groups
+from keel.data.text_encodings import replace_all_surrogates
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind, chinese_words, space_chinese_words
 from keel.data.unknown_words import UnknownWords
 from keel.errors import KeelError
@@ -44,6 +45,13 @@ class Encoding:
 
     def truncate(self, count: int) -> "Encoding":
         return Encoding(self.ids[:count], self.offsets[:count], self.word_ids[:count])
+
+    def extend(self, following: "Encoding", start: int) -> None:
+        """Append the tokens of a chunk of the text that begins at `start`."""
+        words = self.word_ids[-1] + 1 if self.word_ids else 0
+        self.ids.extend(following.ids)
+        self.offsets.extend((first + start, end + start) for first, end in following.offsets)
+        self.word_ids.extend(word + words for word in following.word_ids)
 
 
 class Tokenizer:
@@ -256,6 +264,19 @@ class Tokenizer:
     def encode_with_offsets(self, texts: list[str], *, oov_ids: bool = False) -> list[Encoding]:
         """Encode texts with offsets; with `oov_ids`, out-of-vocabulary words get ids beyond the vocabulary."""
         texts = replace_all_surrogates(texts)
+        if are_small(texts):
+            found = self._encode_small(texts)
+        else:
+            found = [Encoding([], [], []) for _ in texts]
+            for group in chunk_groups(texts):
+                for chunk, encoding in zip(group, self._encode_small([each.text for each in group]), strict=True):
+                    found[chunk.owner].extend(encoding, chunk.start)
+        if oov_ids and self.kind == "words":
+            self._unseen.begin()
+            found = list(map(self._with_oov_ids, texts, found))
+        return list(map(self._with_phrases, found)) if self._phrase_pairs else found
+
+    def _encode_small(self, texts: list[str]) -> list[Encoding]:
         spaced, positions = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Encoding(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
@@ -263,10 +284,7 @@ class Tokenizer:
             spans = found[index].offsets
             offsets = [(original[start], original[end - 1] + 1) if end > start else (0, 0) for start, end in spans]
             found[index] = replace(found[index], offsets=offsets)
-        if oov_ids and self.kind == "words":
-            self._unseen.begin()
-            found = list(map(self._with_oov_ids, texts, found))
-        return list(map(self._with_phrases, found)) if self._phrase_pairs else found
+        return found
 
     def _with_phrases(self, encoding: Encoding) -> Encoding:
         ids, _, sizes = self._phrases.join(np.array(encoding.ids, np.int32), np.array([len(encoding.ids)]))
@@ -311,9 +329,15 @@ class Tokenizer:
     def encode_flat(self, texts: list[str], *, oov_ids: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Encode texts into one array [tokens] int32, with the number of tokens of each text [texts]."""
         texts = replace_all_surrogates(texts)
-        ids, lengths = self._words.encode(space_chinese_words(texts) if self._chinese_words else texts)
-        if self._phrase_pairs:
-            ids, lengths, _ = self._phrases.join(ids, lengths)
+        if are_small(texts):
+            ids, lengths = self._encode_small_flat(texts)
+        else:
+            lengths, parts = np.zeros(len(texts), np.int64), [np.empty(0, np.int32)]
+            for group in chunk_groups(texts):
+                ids, sizes = self._encode_small_flat([chunk.text for chunk in group])
+                parts.append(ids)
+                np.add.at(lengths, [chunk.owner for chunk in group], sizes)
+            ids = np.concatenate(parts)
         if not oov_ids or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
             return ids, lengths
         parts = np.split(ids, np.cumsum(lengths)[:-1])
@@ -321,6 +345,12 @@ class Tokenizer:
         for number, encoding in zip(odd, self.encode_with_offsets([texts[n] for n in odd], oov_ids=True), strict=True):
             parts[number] = np.array(encoding.ids, np.int32)
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
+
+    def _encode_small_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        ids, lengths = self._words.encode(space_chinese_words(texts) if self._chinese_words else texts)
+        if self._phrase_pairs:
+            ids, lengths, _ = self._phrases.join(ids, lengths)
+        return ids, lengths
 
     def unknown_share(self, texts: list[str]) -> float:
         """Share of [UNK] among the tokens of texts."""

@@ -22,6 +22,8 @@ from keel.metrics.bootstrap import accuracy_score
 from keel.metrics.label_scores import score_labels
 from keel.metrics.scores import Scores
 
+LONG_LINE = 10_000
+"""Characters that no line of a benchmark has."""
 MAX_SCORES = 1 << 24
 """Scores per block of questions (64 MB)."""
 SEPARATORS: dict[str, Callable[[str], list[str]]] = {
@@ -40,7 +42,7 @@ SYNTACTIC = re.compile("gram[0-9]|(A|AB|prefix|suffix)$")
 
 def published_form(path: str | Path, encoding: str = "auto") -> Literal["pairs", "questions", ""]:
     """Format of a file by its first lines: scored word pairs, analogy questions, or neither."""
-    start = islice(open_text(path, encoding), 200)
+    start = islice(open_text(path, encoding).line_chunks(LONG_LINE), 200)
     lines = [line for _, line in start if line.strip() and not line.startswith(COMMENTS)]
     if any(line.startswith(":") for line in lines):
         return "questions"

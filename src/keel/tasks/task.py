@@ -37,6 +37,8 @@ from keel.training.plan import Precision, Train
 
 TrainTokenizer = Callable[[list[str], str], Tokenizer]
 """Trains a tokenizer on texts; the second argument is its kind."""
+MAX_PADDED = 1 << 20
+"""Tokens of a batch of inference, padding included: some systems read texts of a million tokens."""
 
 
 MIX_LR = 1e-2
@@ -362,7 +364,9 @@ class Task(EncoderObjective):
             found = read(self._head_inputs(inputs, selection, features), selection).float()
             return (index, found) if selection is None else (numbers[numbers >= 0], found[selection.mask])
 
-        batches = batched_inference(self, data.lengths, infer, batch_size=batch_size, precision=self.precision)
+        batches = batched_inference(
+            self, data.lengths, infer, batch_size=batch_size, max_tokens=MAX_PADDED, precision=self.precision
+        )
         return (result for _, result in batches)
 
     def _frozen_features(self, data: EncodedExamples) -> Tensor:
