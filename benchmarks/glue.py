@@ -20,7 +20,7 @@ from typing import Any
 TASKS = {
     "SST-2": ("classify", "accuracy"),
     "CoLA": ("classify", "matthews"),
-    "MRPC": ("pair", "f1"),
+    "MRPC": ("pair", "binary_f1"),
     "RTE": ("pair", "accuracy"),
     "STS-B": ("pair", "spearman"),
 }

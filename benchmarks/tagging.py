@@ -70,7 +70,8 @@ def run(options: argparse.Namespace, seed: int, head: dict[str, Any]) -> dict[st
         **head,
     )
     scores = {
-        name: model.card.scores[place]["values"]["f1"]["value"] for name, place in (("testa", "dev"), ("testb", "test"))
+        name: model.card.scores[place]["values"]["entity_f1"]["value"]
+        for name, place in (("testa", "dev"), ("testb", "test"))
     }
     shown = ", ".join(f"{name} F1 {100 * value:.2f}" for name, value in scores.items())
     print(f"seed {seed}: {shown}, {time.perf_counter() - start:.0f} s", flush=True)

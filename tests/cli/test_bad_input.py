@@ -199,5 +199,5 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
     assert len(lines[0].split()) == 3
     code, out, _ = run("evaluate", tmp_path / "m", path)
     assert code == 0
-    assert out.startswith("f1 ")
+    assert out.startswith("entity F1 ")
     refused(run("predict", folder / "tuned", folder / "test.tsv", "--conll"), 2, "--conll")

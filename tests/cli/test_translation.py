@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from keel.api import translation
-from keel.cli.evaluation_commands import _score_lines
+from keel.cli.score_lines import score_lines
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.generation.beam_search import SearchInterrupted
@@ -81,7 +81,7 @@ def test_a_trained_model_has_its_size(desk: Path, run: Run, tmp_path: Path) -> N
 def test_an_empty_answer_is_shown_as_one() -> None:
     error = PredictionError(text="one", second=None, label="Eins", predicted="", confidence=0.03, where="a:1")
     scores = Scores(main="exact", values={"exact": Score(value=0.0, low=0.0, high=0.0)}, count=1, errors=[error])
-    assert [*_score_lines(scores)][-1] == "a:1: Eins predicted as an empty text (0.03): one"
+    assert [*score_lines(scores)][-1] == "a:1: Eins predicted as an empty text (0.03): one"
 
 
 def test_flags_before_the_files_take_no_file_away(desk: Path, run: Run, tmp_path: Path, small: list[str]) -> None:

@@ -94,11 +94,14 @@ def test_scores_are_those_of_seqeval(scheme: Scheme, monkeypatch: pytest.MonkeyP
             warnings.simplefilter("ignore")  # it tells of each type that nobody guessed
             report = judge(*sides, output_dict=True, zero_division=0)
         kinds = {*types} & report.keys()
-        assert scores.types.keys() == (kinds if len(kinds) > 1 else set())
-        for kind, values in {"micro avg": scores.values, **scores.types}.items():
-            ours = [values[name].value for name in ("precision", "recall", "f1")]
+        assert scores.by_label.keys() == kinds
+        values = scores.values
+        found = {kind: [each.precision, each.recall, each.f1] for kind, each in scores.by_label.items()}
+        found["micro avg"] = [values["precision"], values["recall"], values["entity_f1"]]
+        for kind, ours in found.items():
             expected = [report[kind][name] for name in ("precision", "recall", "f1-score")]
-            assert ours == pytest.approx(expected), (kind, truth, guess)
+            assert [score.value for score in ours] == pytest.approx(expected), (kind, truth, guess)
+        assert all(each.support == report[kind]["support"] for kind, each in scores.by_label.items())
 
 
 def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> tuple[Examples, TagPredictions]:

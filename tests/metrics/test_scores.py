@@ -8,13 +8,14 @@ import pytest
 from scipy import stats
 from sklearn import metrics as reference
 
+from keel.cli.score_lines import score_lines
 from keel.data.examples import Columns, Examples, Labels, read_examples
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.predictions import Prediction, Predictions
 from keel.errors import KeelError
 from keel.metrics.bootstrap import Score
 from keel.metrics.label_scores import positive_class, score_labels
-from keel.metrics.scores import format_main_score, format_score
+from keel.metrics.scores import Scores, format_main_score, format_score
 
 
 def predictions(examples: Examples, estimates: np.ndarray) -> Predictions:
@@ -30,6 +31,18 @@ def some_classes(count: int, classes: int, seed: int) -> tuple[Examples, np.ndar
     return read_examples([(f"text {n}", str(label)) for n, label in enumerate(truth)], pair=False), estimates
 
 
+def assert_by_label(scores: Scores, report: Any) -> None:
+    """Equal to scikit-learn's classification report, with intervals around each value."""
+    for name, each in scores.by_label.items():
+        ours = each.precision.value, each.recall.value, each.f1.value, each.support
+        assert ours == pytest.approx([report[name][key] for key in ("precision", "recall", "f1-score", "support")])
+        for score in (each.precision, each.recall, each.f1):
+            assert score.low is not None
+            assert score.high is not None
+            assert score.low <= score.value <= score.high
+    assert {*scores.by_label} == {*scores.names}
+
+
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_class_scores_equal_scikit_learn(classes: int) -> None:
     examples, estimates = some_classes(500, classes, seed=classes)
@@ -38,11 +51,43 @@ def test_class_scores_equal_scikit_learn(classes: int) -> None:
     scores = score_labels(examples, predictions(examples, estimates))
     averaging: dict[str, Any] = {"pos_label": "1"} if classes == 2 else {"average": "macro"}
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))
-    assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, **averaging))
+    name = "binary_f1" if classes == 2 else "macro_f1"
+    assert scores.values[name].value == pytest.approx(reference.f1_score(truth, guess, **averaging))
+    assert_by_label(scores, reference.classification_report(truth, guess, output_dict=True))
     assert scores.values["matthews"].value == pytest.approx(reference.matthews_corrcoef(truth, guess))
     assert scores.confusion == reference.confusion_matrix(truth, guess).tolist()
     assert scores.main == "accuracy"
     assert scores.main_value == scores.values["accuracy"].value
+
+
+def test_labels_that_never_occur_are_left_out_of_the_scores_by_label() -> None:
+    pairs = [("x", "a"), ("y", "b"), ("z", "c")]
+    examples = read_examples(pairs, pair=False)
+    scores = score_labels(examples[:2], predictions(examples, np.eye(3))[:2])
+    assert {name: each.support for name, each in scores.by_label.items()} == {"a": 1, "b": 1}
+
+
+def test_the_most_frequent_confusions_of_many_labels(tmp_path: Path) -> None:
+    names = [f"intent {number:02}" for number in range(14)]
+    truth = [*range(14)] * 4
+    guess = [*range(14)] * 3 + [(number + 1) % 14 if number < 3 else number for number in range(14)]
+    guess[0] = 1  # one more example of label 0 is predicted as 1
+    examples = read_examples([(f"text {n}", names[label]) for n, label in enumerate(truth)], pair=False)
+    scores = score_labels(examples, predictions(examples, np.eye(14)[guess]))
+    assert scores.confused[0] == ("intent 00", "intent 01", 2, 4)
+    assert [pair.count for pair in scores.confused] == [2, 1, 1]
+    assert scores.to_dict()["confused"][0] == {
+        "label": "intent 00", "predicted": "intent 01", "count": 2, "support": 4
+    }  # fmt: skip
+    lines = [*score_lines(scores)]
+    assert "intent 00 predicted as intent 01: 2 of 4" in lines
+    assert not any(line.startswith("confusion matrix") for line in lines)
+    assert next(line.split() for line in lines if line.split()[:2] == ["intent", "00"])[2:] == [
+        "1.000", "0.500", "0.667", "4",
+    ]  # fmt: skip
+    scores.write(tmp_path)
+    table = (tmp_path / "labels.tsv").read_text().splitlines()
+    assert table[:2] == ["label\tprecision\trecall\tf1\tsupport", "intent 00\t1.0000\t0.5000\t0.6667\t4"]
 
 
 def test_number_scores_equal_scipy_also_with_ties() -> None:
@@ -66,7 +111,11 @@ def test_several_labels_equal_scikit_learn() -> None:
     examples = read_examples([(f"text {n}", names[row].tolist()) for n, row in enumerate(truth)], pair=False)
     scores = score_labels(examples, predictions(examples, estimates))
     guess = estimates > 0.5
-    assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, average="micro"))
+    assert scores.values["micro_f1"].value == pytest.approx(reference.f1_score(truth, guess, average="micro"))
+    report: Any = reference.classification_report(
+        truth, guess, output_dict=True, target_names=[*names], zero_division=0
+    )
+    assert_by_label(scores, report)
     assert scores.values["macro_f1"].value == pytest.approx(reference.f1_score(truth, guess, average="macro"))
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))
     assert scores.errors[0].confidence >= scores.errors[-1].confidence > 0.5
@@ -76,11 +125,11 @@ def test_intervals_equal_resampling_one_by_one() -> None:
     examples, estimates = some_classes(200, 3, seed=5)
     truth, guess = np.array([int(str(example.label)) for example in examples]), estimates.argmax(1)
     random = np.random.default_rng(1)
-    resampled = {"accuracy": [], "f1": [], "matthews": []}
+    resampled = {"accuracy": [], "macro_f1": [], "matthews": []}
     for _ in range(300):
         chosen = random.integers(0, 200, 200)
         resampled["accuracy"].append((truth[chosen] == guess[chosen]).mean())
-        resampled["f1"].append(reference.f1_score(truth[chosen], guess[chosen], average="macro"))
+        resampled["macro_f1"].append(reference.f1_score(truth[chosen], guess[chosen], average="macro"))
         resampled["matthews"].append(reference.matthews_corrcoef(truth[chosen], guess[chosen]))
     scores = score_labels(examples, predictions(examples, estimates))
     for name, values in resampled.items():
@@ -166,10 +215,12 @@ def test_scores_as_text_and_as_plain_data() -> None:
     examples, estimates = some_classes(100, 2, seed=0)
     scores = score_labels(examples, predictions(examples, estimates))
     assert str(scores).startswith(f"accuracy {scores.main_value:.3f} (")
-    assert str(scores).endswith("on 100 examples (f1 is for class '1')")
+    assert str(scores).endswith("on 100 examples (binary F1 is for class '1')")
     plain = scores.to_dict()
     assert plain["values"]["accuracy"]["value"] == scores.main_value
-    assert format_score("f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "f1 0.527 (0.469 to 0.585)"
+    assert (
+        format_score("macro_f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "macro F1 0.527 (0.469 to 0.585)"
+    )
     assert format_main_score(scores.brief()) == format_score("accuracy", plain["values"]["accuracy"])
     assert str(scores).startswith(format_main_score(scores.brief()))
     lone = score_labels(examples[:1], predictions(examples[:1], estimates[:1])).to_dict()["values"]["accuracy"]

@@ -41,7 +41,7 @@ SAMPLE = TaskSample(
     file="data.conll",
     row=lambda example: "".join(f"{word} {tag}\n" for word, tag in zip(*example, strict=True)),
     bad_rows=["Rome B-LOC", "is", "old O", ""],
-    main_score="f1",
+    main_score="entity_f1",
 )
 
 TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
@@ -95,7 +95,7 @@ def test_tags_are_learned(make: Callable[..., TokenClassification], settings: di
     train = Train(steps=120, batch=16, lr=5e-3, device="cpu")
     fit(task, task.encode_examples(examples, batch_size=16), train)
     scores = task.score(examples, task.predict(examples))
-    assert scores.main == "f1"
+    assert scores.main == "entity_f1"
     assert scores.main_value > (0.6 if settings.get("frozen") else 0.8)
     moved = any(not torch.equal(value, before[name]) for name, value in task.encoder.state_dict().items())
     assert moved is not settings.get("frozen", False)
@@ -201,8 +201,8 @@ def test_the_whole_path(tmp_path: Path, subwords: Tokenizer) -> None:
     settings: dict[str, Any] = {"task": "tag", "crf": True, "epochs": 8, "lr": 5e-3, "device": "cpu", "dev": "20%"}
     model = finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
     assert set(model.card.scores) == {"folds", "dev", "seeds", "test"}
-    assert model.card.scores["test"]["main"] == "f1"
-    assert set(model.card.scores["test"]["types"]) == {"LOC", "PER"}
+    assert model.card.scores["test"]["main"] == "entity_f1"
+    assert set(model.card.scores["test"]["by_label"]) == {"LOC", "PER"}
     again = Model.load(tmp_path / "m")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("keel-bert", ["BertModel"])  # theirs has no CRF

@@ -25,20 +25,16 @@ from keel.cli.command import (
     prompt_of,
     section,
 )
+from keel.cli.score_lines import score_lines
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns, read_examples
 from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import note
-from keel.explain.vector_benchmarks import Analogies
 from keel.generation.beam_search import BeamSearch
-from keel.metrics.scores import Scores
 from keel.report.console import Console
 
-SHOWN_ERRORS = 5
-LARGEST_CONFUSION = 12
-"""Classes up to which the confusion matrix is printed."""
 CONLL = "CoNLL output: a line per word with its true tag, if the file has one, and its predicted tag (for conlleval)."
 
 
@@ -97,30 +93,10 @@ def _as_bio(tags: list[str]) -> list[str]:
     arguments_of(text_generation.perplexity),
 )
 def evaluate(options: Namespace, console: Console) -> Answer:
-    """Scores with confidence intervals, confusion matrix, errors; perplexity of a language model."""
+    """Scores with confidence intervals, by label, confusions, errors; perplexity of a language model."""
     model, source = load(options, console), labelled_source(options.file)
     scores = evaluation.evaluate(model, source, on_event=console, **options.settings)
-    return Answer(lines=_score_lines(scores), data=scores.to_dict())
-
-
-def _score_lines(scores: Scores) -> Iterator[str]:
-    if isinstance(scores, Analogies):
-        yield from map(str, scores.sections)
-    yield str(scores)
-    width = max(map(len, scores.types), default=0)
-    for kind, figures in scores.types.items():
-        yield f"{kind.rjust(width)}: {', '.join(f'{name} {score:.3f}' for name, score in figures.items())}"
-    if scores.confusion and len(scores.names) <= LARGEST_CONFUSION:
-        yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
-        rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
-        width = max(len(cell) for row in rows for cell in row) + 2
-        yield from ("".join(cell.rjust(width) for cell in row) for row in [["", *scores.names], *rows])
-    if scores.errors:
-        yield "\nmost confident errors"
-    for error in scores.errors[:SHOWN_ERRORS]:
-        texts = error.text if error.second is None else f"{error.text} | {error.second}"
-        predicted = error.predicted or "an empty text"
-        yield f"{error.where}: {error.label} predicted as {predicted} ({error.confidence:.2f}): {texts[:100]}"
+    return Answer(lines=score_lines(scores), data=scores.to_dict())
 
 
 @command(

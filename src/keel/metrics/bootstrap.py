@@ -41,8 +41,13 @@ def bootstrap(
     statistics: Callable[[np.ndarray], Values], count: int, rng: np.random.Generator | None = None
 ) -> dict[str, Score]:
     """Scores of `count` examples: `statistics` computes [samples] values of each from weights [samples, examples]."""
+    return intervals(resample(statistics, count, rng), count)
+
+
+def resample(statistics: Callable[[np.ndarray], Values], count: int, rng: np.random.Generator | None = None) -> Values:
+    """[1 + resamples, ...]: what `statistics` computes from weights [samples, examples], first of all examples."""
     parts = [statistics(weights) for weights in _resamples(count, rng or np.random.default_rng(0))]
-    return intervals({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, count)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _resamples(count: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

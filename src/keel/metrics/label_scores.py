@@ -1,14 +1,18 @@
 """Scores of predicted classes and numbers."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from keel.data.examples import Examples, Labels
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.predictions import Predictions
-from keel.metrics.bootstrap import RESAMPLES, Values, bootstrap, intervals, safe_ratio
-from keel.metrics.scores import Scores, most_confident
+from keel.metrics.bootstrap import RESAMPLES, Score, Values, bootstrap, intervals, resample, safe_ratio
+from keel.metrics.scores import LabelScore, Scores, most_confident
 
 POSITIVE = {"1", "true", "yes", "y", "positive", "pos", "good", "entailment", "duplicate", "paraphrase", "spam"}
+COUNTS = ("hits", "true", "guess")
+"""Counts of each label: correct predictions, true labels and predictions."""
 
 
 def score_labels(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:
@@ -30,8 +34,8 @@ def _score_single_label(
     true, guess = confusion.nonzero()
     cells = np.vstack([confusion[true, guess], rng.multinomial(count, confusion[true, guess] / count, RESAMPLES)])
     one_hot = np.eye(classes)
-    hits = cells @ (one_hot[true] * (true == guess)[:, None])
-    values = _from_counts(hits, cells @ one_hot[true], cells @ one_hot[guess], positive)
+    counts = cells @ (one_hot[true] * (true == guess)[:, None]), cells @ one_hot[true], cells @ one_hot[guess]
+    values = _from_counts(*counts, positive)
     wrong = np.flatnonzero(predicted != targets)
     names = [labels.names[number] for number in predicted]
     return Scores(
@@ -41,6 +45,7 @@ def _score_single_label(
         names=labels.names,
         positive=None if positive is None else labels.names[positive],
         confusion=confusion.tolist(),
+        by_label=scores_by_label(labels.names, *counts),
         errors=most_confident(examples, wrong, estimates[wrong, predicted[wrong]], names),
     )
 
@@ -62,9 +67,31 @@ def _from_counts(hits: np.ndarray, true: np.ndarray, guess: np.ndarray, positive
     spread = np.sqrt((total**2 - (guess**2).sum(1)) * (total**2 - (true**2).sum(1)))
     return {
         "accuracy": hits.sum(1) / total,
-        "f1": f1.sum(1) / present.sum(1) if positive is None else f1[:, positive],
+        **({"macro_f1": f1.sum(1) / present.sum(1)} if positive is None else {"binary_f1": f1[:, positive]}),
         "matthews": safe_ratio(hits.sum(1) * total - (true * guess).sum(1), spread),
     }
+
+
+def scores_by_label(
+    names: Sequence[str], hits: np.ndarray, true: np.ndarray, guess: np.ndarray
+) -> dict[str, LabelScore]:
+    """Scores of each label from [samples, labels] counts of correct predictions, true labels and predictions, those of
+    all examples first; labels that neither occur nor are predicted are left out."""
+    figures = np.stack([safe_ratio(hits, guess), safe_ratio(hits, true), safe_ratio(2 * hits, true + guess)])
+    several = figures.shape[1] > 1 and true[0].sum() > 1
+    bounds = np.quantile(figures[:, 1:], (0.025, 0.975), axis=1) if several else None  # [2, figures, labels]
+    found: dict[str, LabelScore] = {}
+    for column in np.flatnonzero(true[0] + guess[0]).tolist():
+        precision, recall, f1 = (
+            Score(
+                value=float(figures[row, 0, column]),
+                low=None if bounds is None else float(bounds[0, row, column]),
+                high=None if bounds is None else float(bounds[1, row, column]),
+            )
+            for row in range(3)
+        )
+        found[names[column]] = LabelScore(precision=precision, recall=recall, f1=f1, support=int(true[0, column]))
+    return found
 
 
 def _score_multi_label(
@@ -76,19 +103,24 @@ def _score_multi_label(
         hits, true, guessed = weights @ (guess & truth), weights @ truth, weights @ guess
         f1 = safe_ratio(2 * hits, true + guessed)
         return {
-            "f1": safe_ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
+            "micro_f1": safe_ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
             "macro_f1": safe_ratio(f1.sum(1), (true + guessed > 0).sum(1)),
             "accuracy": weights @ (guess == truth).all(1) / len(truth),
+            **dict(zip(COUNTS, (hits, true, guessed), strict=True)),
         }
+
+    values = resample(statistics, len(truth), rng)
+    counts = [values.pop(name) for name in COUNTS]
 
     wrong = np.flatnonzero((guess != truth).any(1))
     confidence = 0.5 + (np.abs(estimates - 0.5) * (guess != truth)).max(1)[wrong]
     predicted = [tuple(name for name, yes in zip(labels.names, row, strict=True) if yes) for row in guess]
     return Scores(
-        main="f1",
-        values=bootstrap(statistics, len(truth), rng),
+        main="micro_f1",
+        values=intervals(values, len(truth)),
         count=len(truth),
         names=labels.names,
+        by_label=scores_by_label(labels.names, *counts),
         errors=most_confident(examples, wrong, confidence, predicted),
     )
 

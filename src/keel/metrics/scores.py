@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,20 +15,28 @@ from keel.events import pluralize
 from keel.metrics.bootstrap import Score
 
 ERRORS = 20
+CONFUSED = 20
+CARD_LABELS = 20
+"""Labels up to which a model card has the scores of each."""
 MIN_COLLAPSED = 10
 """Examples from which on it is no accident that all are predicted as one class."""
 
 
+def score_name(name: str) -> str:
+    """The name of a score in words: "macro F1" for "macro_f1"."""
+    return name.replace("_f1", " F1").replace("_", " ")
+
+
 def format_score(name: str, score: Mapping[str, float]) -> str:
     """A `Score` as plain data, formatted: "accuracy 0.527 (0.469 to 0.585)"."""
-    return f"{name} {Score(**score):.3f}"
+    return f"{score_name(name)} {Score(**score):.3f}"
 
 
 def format_main_score(scores: Mapping[str, Any]) -> str:
     """The main score, formatted, from `Scores.brief()` or from the mean over several runs."""
     main, values = scores["main"], scores["values"]
     if "mean" in scores:
-        return f"{main} {scores['mean']:.3f} (mean of {len(values)} runs)"
+        return f"{score_name(main)} {scores['mean']:.3f} (mean of {len(values)} runs)"
     return format_score(main, values[main])
 
 
@@ -45,6 +53,27 @@ class PredictionError:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelScore:
+    """Precision, recall and F1 of one label (for entities: of one type)."""
+
+    precision: Score
+    recall: Score
+    f1: Score
+    support: int
+    """How often it is the true label."""
+
+
+class ConfusedPair(NamedTuple):
+    """How many examples, or words, of one label are predicted as another."""
+
+    label: str
+    predicted: str
+    count: int
+    support: int
+    """How often `label` is the true label."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scores:
     """The scores of one model on one set of examples."""
 
@@ -56,11 +85,11 @@ class Scores:
     """The most confident ones, at most 20."""
     names: tuple[str, ...] = ()
     positive: str | None = None
-    """The positive class of a binary F1; None for macro F1."""
+    """The positive class of a binary F1."""
     confusion: list[list[int]] | None = None
     """Confusion matrix in the order of `names` (of all words, for tags): rows are true, columns predicted labels."""
-    types: dict[str, dict[str, Score]] = field(default_factory=dict)
-    """Precision, recall and F1 of each entity type."""
+    by_label: dict[str, LabelScore] = field(default_factory=dict)
+    """Precision, recall, F1 and support of each label that occurs or is predicted; of entities, by type."""
     ties: int = 0
     """Multiple-choice examples whose highest score several choices have; each of n counts 1/n."""
     note: str = ""
@@ -80,23 +109,43 @@ class Scores:
             return ""
         unit, name = "examples" if total == self.count else "words", self.names[predicted[0]]
         what = f"the model predicts {name!r} for all {total:,} {unit}"
-        if self.main == "f1" and unit == "words" and name != "O":  # a type stands for its tags, B-LOC and I-LOC
+        if self.main == "entity_f1" and unit == "words" and name != "O":  # a type stands for its tags, B-LOC and I-LOC
             what = f"the model predicts that all {total:,} words are part of {name!r}"
         return f"{what}: try more --epochs, another --lr, or a model pre-trained on more text"
 
+    @property
+    def confused(self) -> list[ConfusedPair]:
+        """The label pairs that are confused most often, at most 20."""
+        table = np.array(self.confusion or np.zeros((0, 0)), dtype=np.int64)
+        support = table.sum(1)
+        wrong = table * (1 - np.eye(len(table), dtype=np.int64))
+        worst = np.argsort(-wrong, axis=None, kind="stable")[:CONFUSED].tolist()
+        cells = [divmod(cell, len(table)) for cell in worst if wrong.flat[cell]]
+        return [
+            ConfusedPair(self.names[true], self.names[guess], int(wrong[true, guess]), int(support[true]))
+            for true, guess in cells
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        confused = {} if self.confusion is None else {"confused": [pair._asdict() for pair in self.confused]}
+        return asdict(self) | confused
 
     def brief(self) -> dict[str, Any]:
         """Scores for a model card, without texts of the examples."""
-        included = ("main", "values", "count", *(["types"] if self.types else []))
-        return {name: value for name, value in self.to_dict().items() if name in included}
+        by_label = ["by_label"] if 1 < len(self.by_label) <= CARD_LABELS else []
+        return {name: value for name, value in self.to_dict().items() if name in ("main", "values", "count", *by_label)}
 
     def write(self, folder: Path) -> None:
-        """Write scores.json, errors.tsv and, for classes, confusion.tsv into a folder."""
+        """Write scores.json, errors.tsv and, for classes, labels.tsv and confusion.tsv into a folder."""
         columns = [each.name for each in fields(PredictionError)]
         tables = {"errors.tsv": [columns, *([getattr(error, name) for name in columns] for error in self.errors)]}
+        if self.by_label:
+            rows = [
+                [name, *(f"{value:.4f}" for value in (of.precision.value, of.recall.value, of.f1.value)), of.support]
+                for name, of in self.by_label.items()
+            ]
+            tables["labels.tsv"] = [["label", "precision", "recall", "f1", "support"], *rows]
         if self.confusion is not None:
             rows = zip(self.names, self.confusion, strict=True)
             tables["confusion.tsv"] = [["true \\ predicted", *self.names], *([name, *row] for name, row in rows)]
@@ -122,8 +171,8 @@ class Scores:
         return html_table(title, ("score", "value", "95% interval"), rows)
 
     def __str__(self) -> str:
-        positive = f" (f1 is for class {self.positive!r})" if self.positive is not None else ""
-        values = ", ".join(f"{name} {score:.3f}" for name, score in self.values.items())
+        positive = f" (binary F1 is for class {self.positive!r})" if self.positive is not None else ""
+        values = ", ".join(f"{score_name(name)} {score:.3f}" for name, score in self.values.items())
         return f"{values} on {pluralize(self.count, 'example')}{positive}{self.note and f'; {self.note}'}"
 
 

@@ -9,12 +9,12 @@ from keel.data.examples import Examples
 from keel.data.predictions import TagPredictions
 from keel.data.tag_schemes import OUTSIDE, detect_scheme, extract_entities, parse_tag, write_tags
 from keel.events import pluralize
-from keel.metrics.bootstrap import Values, bootstrap, safe_ratio
+from keel.metrics.bootstrap import Values, intervals, resample, safe_ratio
+from keel.metrics.label_scores import COUNTS, scores_by_label
 from keel.metrics.scores import PredictionError, Scores, by_confidence
 
 CONTEXT = 6
 """Words that are shown on either side of an error."""
-ENTITY_SCORES = ("f1", "precision", "recall")
 
 
 def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0) -> Scores:
@@ -27,30 +27,33 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
     guess: list[Sequence[str]] = [predictions.item(number).tags for number in range(len(predictions))]
     correct = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
     words = np.array(list(map(len, truth)), np.float64)
-    counts, types, kinds = np.zeros((3, len(truth), 0)), {}, (truth, guess)
+    counts, types, kinds = np.zeros((3, len(truth), 0)), (), (truth, guess)
     if scheme != "none":
         counts, types = _entity_counts(truth, guess)
         kinds = [[[parse_tag(tag).type or tag for tag in tags] for tags in side] for side in (truth, guess)]
+    names, confusion = _confusion(*kinds)
+    main = "accuracy" if scheme == "none" else "word_f1" if predictions.segmentation else "entity_f1"
 
     def statistics(weights: np.ndarray) -> Values:
-        found = {"accuracy": safe_ratio(weights @ correct, weights @ words)}
         hits, true, guessed = weights @ counts
-        for kind, columns in types.items():
-            h, t, g = (side[:, columns].sum(1) for side in (hits, true, guessed))
-            figures = safe_ratio(2 * h, t + g), safe_ratio(h, g), safe_ratio(h, t)
-            found |= {f"{name}{kind}": figure for name, figure in zip(ENTITY_SCORES, figures, strict=True)}
-        return found
+        found = {"accuracy": safe_ratio(weights @ correct, weights @ words)}
+        if scheme != "none":
+            h, t, g = (side.sum(1) for side in (hits, true, guessed))
+            found = {main: safe_ratio(2 * h, t + g), "precision": safe_ratio(h, g), "recall": safe_ratio(h, t), **found}
+        return found | dict(zip(COUNTS, (hits, true, guessed), strict=True))
 
-    scores = bootstrap(statistics, len(truth), np.random.default_rng(seed))
-    by_type = {kind[1:]: {name: scores[name + kind] for name in ENTITY_SCORES} for kind in types if kind}
-    names, confusion = _confusion(*kinds)
+    values = resample(statistics, len(truth), np.random.default_rng(seed))
+    hits, true, guessed = (values.pop(name) for name in COUNTS)
+    if scheme == "none":  # without intervals: counts of all tags in all sentences take too much memory
+        types, table = names, np.array(confusion)
+        hits, true, guessed = table.diagonal()[None], table.sum(1)[None], table.sum(0)[None]
     return Scores(
-        main="accuracy" if scheme == "none" else "f1",
-        values={name: scores[name] for name in (*ENTITY_SCORES, "accuracy") if name in scores},
+        main=main,
+        values=intervals(values, len(truth)),
         count=len(examples),
         names=names,
         confusion=confusion,
-        types=by_type if len(by_type) > 1 else {},
+        by_label=scores_by_label(types, hits, true, guessed) if any(types) else {},
         errors=_most_confident(examples, predictions, truth),
         note=_unknown_tags(examples, truth, known),
     )
@@ -58,9 +61,8 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
 
 def _entity_counts(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]
-) -> tuple[np.ndarray, dict[str, slice]]:
-    """[3, sentences, types] correct, true and predicted entities; and the columns of all types ("") and of each one
-    ("\\0LOC")."""
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """[3, sentences, types] correct, true and predicted entities; and the types ("" in a segmentation)."""
     found = [(extract_entities(one), extract_entities(two)) for one, two in zip(truth, guess, strict=True)]
     types = sorted({entity.type for pair in found for side in pair for entity in side})
     counts = np.zeros((3, len(found), len(types)))
@@ -68,7 +70,7 @@ def _entity_counts(
         for side, group in enumerate(({*one} & {*two}, one, two)):
             for entity in group:
                 counts[side, row, types.index(entity.type)] += 1
-    return counts, {"": slice(None), **{f"\0{kind}": slice(n, n + 1) for n, kind in enumerate(types)}}
+    return counts, tuple(types)
 
 
 def _confusion(

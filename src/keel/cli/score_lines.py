@@ -1,0 +1,66 @@
+"""Scores as lines of text: values, a table of labels, confusions and errors."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+
+from keel.explain.vector_benchmarks import Analogies
+from keel.metrics.scores import Scores
+
+SHOWN_ERRORS = 5
+LARGEST_CONFUSION = 12
+"""Labels up to which the confusion matrix is printed; of more, the most frequent confusions."""
+SHOWN_CONFUSIONS = 10
+SHOWN_LABELS = 30
+
+
+def score_lines(scores: Scores) -> Iterator[str]:
+    """All scores of an evaluation as text."""
+    if isinstance(scores, Analogies):
+        yield from map(str, scores.sections)
+    yield str(scores)
+    if len(scores.by_label) > 1:
+        yield from _label_lines(scores)
+    if scores.confusion:
+        yield from _confusion_lines(scores)
+    if scores.errors:
+        yield "\nmost confident errors"
+    for error in scores.errors[:SHOWN_ERRORS]:
+        texts = error.text if error.second is None else f"{error.text} | {error.second}"
+        predicted = error.predicted or "an empty text"
+        yield f"{error.where}: {error.label} predicted as {predicted} ({error.confidence:.2f}): {texts[:100]}"
+
+
+def _label_lines(scores: Scores) -> Iterator[str]:
+    """Precision, recall, F1 and support of each label; of many labels, of those with the lowest F1."""
+    chosen = [*scores.by_label.items()]
+    unit = "entity type" if scores.main == "entity_f1" else "label"
+    title = f"by {unit}"
+    if len(chosen) > SHOWN_LABELS:
+        title = f"the {SHOWN_LABELS} of {len(chosen)} {unit}s with the lowest F1 (all of them with --json or --out)"
+        chosen = sorted(chosen, key=lambda item: (item[1].f1.value, -item[1].support))[:SHOWN_LABELS]
+    rows = [
+        [name, *(f"{score.value:.3f}" for score in (each.precision, each.recall, each.f1)), f"{each.support:,}"]
+        for name, each in chosen
+    ]
+    yield f"\n{title}"
+    yield from _aligned([["", "precision", "recall", "F1", "support"], *rows])
+
+
+def _confusion_lines(scores: Scores) -> Iterator[str]:
+    assert scores.confusion is not None
+    if len(scores.names) <= LARGEST_CONFUSION:
+        yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
+        rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
+        yield from _aligned([["", *scores.names], *rows])
+    elif scores.confused:
+        yield "\nmost frequent confusions"
+    for pair in scores.confused[:SHOWN_CONFUSIONS] if len(scores.names) > LARGEST_CONFUSION else ():
+        yield f"{pair.label} predicted as {pair.predicted}: {pair.count:,} of {pair.support:,}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table with right-aligned columns."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(" " * (width - cell_len(cell)) + cell for cell, width in zip(row, widths, strict=True))
