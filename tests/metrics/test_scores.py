@@ -10,12 +10,12 @@ from sklearn import metrics as reference
 
 from keel.cli.score_lines import score_lines
 from keel.data.examples import Columns, Examples, Labels, read_examples
-from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
+from keel.data.label_kinds import MultiLabel, Regression, SingleLabel, positive_class
 from keel.data.predictions import Prediction, Predictions
 from keel.errors import KeelError
 from keel.metrics.bootstrap import Score
-from keel.metrics.label_scores import positive_class, score_labels
-from keel.metrics.scores import Scores, format_main_score, format_score
+from keel.metrics.label_scores import score_labels
+from keel.metrics.scores import ConfusedPair, Scores, format_main_score, format_score
 
 
 def predictions(examples: Examples, estimates: np.ndarray) -> Predictions:
@@ -74,7 +74,7 @@ def test_the_most_frequent_confusions_of_many_labels(tmp_path: Path) -> None:
     guess[0] = 1  # one more example of label 0 is predicted as 1
     examples = read_examples([(f"text {n}", names[label]) for n, label in enumerate(truth)], pair=False)
     scores = score_labels(examples, predictions(examples, np.eye(14)[guess]))
-    assert scores.confused[0] == ("intent 00", "intent 01", 2, 4)
+    assert scores.confused[0] == ConfusedPair("intent 00", "intent 01", 2, 4)
     assert [pair.count for pair in scores.confused] == [2, 1, 1]
     assert scores.to_dict()["confused"][0] == {
         "label": "intent 00", "predicted": "intent 01", "count": 2, "support": 4
@@ -112,9 +112,8 @@ def test_several_labels_equal_scikit_learn() -> None:
     scores = score_labels(examples, predictions(examples, estimates))
     guess = estimates > 0.5
     assert scores.values["micro_f1"].value == pytest.approx(reference.f1_score(truth, guess, average="micro"))
-    report: Any = reference.classification_report(
-        truth, guess, output_dict=True, target_names=[*names], zero_division=0
-    )
+    judge: Any = reference.classification_report
+    report: Any = judge(truth, guess, output_dict=True, target_names=[*names], zero_division=0)
     assert_by_label(scores, report)
     assert scores.values["macro_f1"].value == pytest.approx(reference.f1_score(truth, guess, average="macro"))
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))

@@ -72,6 +72,8 @@ def finetune(
     examples = LabelledData.read(
         setup.task, setup.columns, data, dev, test, folds=bool(folds), clean=clean, seed=plan.seed, on_event=on_event
     )
+    if examples.dev is None and (tuned := setup.head.tuned_on_dev):
+        raise UsageError(f"{tuned[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
     with World.join(plan.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
         start, labels = setup.starting_model(examples.train, examples.labels, report)
         runs = FineTuningRuns(setup, start, labels, report)

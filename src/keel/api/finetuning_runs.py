@@ -16,6 +16,7 @@ from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
 from keel.data.example_splits import cross_validation_folds
 from keel.data.examples import Examples, Labels
+from keel.errors import UsageError
 from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model
@@ -89,7 +90,10 @@ class FineTuningRuns:
                 trained.copy_(known[name])
         return AuxiliaryLM(task, objective.to(pick_device(self.setup.train.device)), self.setup.head.lm_loss)
 
-    def train_once(self, data: EncodedExamples, dev: Examples | None, seed: int, run: Path | None) -> FineTuningRun:
+    def train_once(
+        self, data: EncodedExamples, dev: Examples | None, seed: int, run: Path | None, *, tune: bool = True
+    ) -> FineTuningRun:
+        """Train with one seed and score on dev; `tune` decisions on dev, if the settings ask for it."""
         task = self.new_task(seed)
         identity = {
             "system": task.system.name,
@@ -105,6 +109,9 @@ class FineTuningRuns:
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
         objective = None if self.setup.freeze or task.network else task.system.finetuning_policy.custom_update(task)
+        if objective is not None and self.setup.head.class_weights != "none":
+            what = f"{task.system.name}'s own update has no class weights"
+            raise UsageError(f"{what}: leave out --class-weights, or use another system")
         if self.setup.head.lm_loss:
             objective = self.auxiliary_objective(task)
         seeded = replace(self.setup.train, seed=seed)
@@ -116,6 +123,8 @@ class FineTuningRuns:
             note(self.report, message)
         if dev is None:
             return FineTuningRun(task, history, None, folds)
+        if tune:
+            task.tune_decisions(dev, self.report)
         scores = task.score(dev, task.predict(dev, on_event=self.report))
         self.report({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
         return FineTuningRun(task, history, scores, folds)
@@ -175,7 +184,8 @@ class FineTuningRuns:
         """Score every example once, by a run trained on the other folds."""
         scores: list[Scores] = []
         for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.setup.train.seed)):
-            tuned = self.train_once(self.prepare(rest), fold, self.setup.train.seed, run and run / f"fold-{number}")
+            folder = run and run / f"fold-{number}"
+            tuned = self.train_once(self.prepare(rest), fold, self.setup.train.seed, folder, tune=False)
             scores += [tuned.scores] if tuned.scores else []
         return self.aggregate("folds", scores)
 

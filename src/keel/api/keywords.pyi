@@ -82,6 +82,9 @@ class HeadKeywords(TypedDict, total=False):
     orders: Literal["default", "given", "both"]
     pair_encoding: Literal["default", "cross", "siamese"]
     lm_loss: float
+    class_weights: str
+    threshold: Literal["auto"] | float
+    calibrate: bool
 
 class SamplingKeywords(TypedDict, total=False):
     temperature: float

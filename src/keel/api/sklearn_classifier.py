@@ -76,8 +76,11 @@ class Classifier:
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """[texts] the most probable class of each."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+        probabilities = self.predict_proba(X)
+        task = self.model_.task
+        assert task is not None
+        threshold = getattr(task, "threshold", 0.5)
+        return self.classes_[task.labels.kind.decide(probabilities, tuple(map(str, self.classes_)), threshold)]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """Accuracy."""

@@ -19,6 +19,8 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if isinstance(scores, Analogies):
         yield from map(str, scores.sections)
     yield str(scores)
+    if scores.calibration_error is not None:
+        yield f"expected calibration error {scores.calibration_error:.3f} (difference of confidence and accuracy)"
     if len(scores.by_label) > 1:
         yield from _label_lines(scores)
     if scores.confusion:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from keel.data.examples import Examples, Labels
     from keel.data.tables import Table
 
+POSITIVE = {"1", "true", "yes", "y", "positive", "pos", "good", "entailment", "duplicate", "paraphrase", "spam"}
+"""Names of the positive class of two."""
 SCORES = ("score", "similarity")
 """Columns whose decimals are numbers, not class names."""
 
@@ -31,6 +33,14 @@ Value = str | tuple[str, ...] | float
 def label_names(value: Any) -> tuple[str, ...]:
     """The class names in a label: one, several or none."""
     return value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+
+
+def positive_class(names: Sequence[str]) -> int | None:
+    """The positive class of two, by its name, else the second one; None for more classes."""
+    if len(names) != 2:
+        return None
+    found = [number for number, name in enumerate(names) if name.lower() in POSITIVE]
+    return found[0] if len(found) == 1 else 1
 
 
 def parse_number(value: Any) -> float | None:
@@ -115,15 +125,25 @@ class LabelKind:
         """Targets of all examples; `names` are the classes in order."""
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """[batch] loss of each example from logits [batch, outputs]."""
+    def loss(self, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        """[batch] loss of each example from logits [batch, outputs]; with class weights if the kind has them."""
+        raise NotImplementedError
+
+    def balanced_weights(self, targets: Tensor, classes: int) -> Tensor:
+        """Class weights that give all classes the same influence on the loss; for kinds with classes."""
         raise NotImplementedError
 
     def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
         """Probabilities, or the predicted numbers, from logits [examples, outputs]."""
         raise NotImplementedError
 
-    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> Prediction | list[Prediction] | float:
+    def decide(self, estimates: np.ndarray, names: tuple[str, ...], threshold: float = 0.5) -> np.ndarray:
+        """What is predicted from probabilities [examples, classes]: class ids [examples], or a boolean per class."""
+        raise NotImplementedError
+
+    def decode(
+        self, estimate: np.ndarray, names: tuple[str, ...], threshold: float = 0.5
+    ) -> Prediction | list[Prediction] | float:
         """The prediction for one example from its probabilities."""
         raise NotImplementedError
 
@@ -153,14 +173,28 @@ class SingleLabel(LabelKind):
         classes = np.array([number for (number,) in ids.values()], np.int64)
         return torch.from_numpy(classes[_indices_among(examples.values, ids)])
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(logits, targets, reduction="none")
+    def loss(self, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        losses = F.cross_entropy(logits, targets, reduction="none")
+        return losses if class_weights is None else losses * class_weights[targets]
+
+    def balanced_weights(self, targets: Tensor, classes: int) -> Tensor:
+        """[classes] n / (classes x examples of the class), as in scikit-learn; 0 for a class without examples."""
+        counts = torch.bincount(targets.long(), minlength=classes).float()
+        return torch.where(counts > 0, len(targets) / (counts * counts.count_nonzero()), 0.0)
 
     def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
         return logits.sigmoid() if one_vs_rest else logits.softmax(1)
 
-    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> Prediction:
-        return _ranked(estimate, names)[0]
+    def decide(self, estimates: np.ndarray, names: tuple[str, ...], threshold: float = 0.5) -> np.ndarray:
+        """The most probable class; of two, the positive one if its probability is above a threshold that was set."""
+        positive = positive_class(names)
+        if positive is None or threshold == 0.5:
+            return estimates.argmax(1)
+        return np.where(estimates[:, positive] > threshold, positive, 1 - positive)
+
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...], threshold: float = 0.5) -> Prediction:
+        number = int(self.decide(estimate[None], names, threshold)[0])
+        return Prediction(names[number], float(estimate[number]))
 
 
 @dataclass(frozen=True)
@@ -185,15 +219,27 @@ class MultiLabel(LabelKind):
             row[numbers] = 1
         return torch.from_numpy(multi_hot[_indices_among(examples.values, ids)])
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)
+    def loss(self, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        if class_weights is not None:
+            losses = losses * torch.where(targets > 0, class_weights[1], class_weights[0])
+        return losses.mean(1)
+
+    def balanced_weights(self, targets: Tensor, classes: int) -> Tensor:
+        """[2, classes] weights of absent and present labels: each is a binary problem of two equal halves."""
+        present = targets.mean(0).clamp(0.5 / len(targets), 1 - 0.5 / len(targets))
+        return torch.stack([0.5 / (1 - present), 0.5 / present])
 
     def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
         return logits.sigmoid()
 
-    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> list[Prediction]:
-        """The classes above one half, the most probable first."""
-        return [each for each in _ranked(estimate, names) if each.confidence > 0.5]
+    def decide(self, estimates: np.ndarray, names: tuple[str, ...], threshold: float = 0.5) -> np.ndarray:
+        """[examples, classes] whether each probability is above the threshold."""
+        return estimates > threshold
+
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...], threshold: float = 0.5) -> list[Prediction]:
+        """The classes above the threshold, the most probable first."""
+        return [each for each in _ranked(estimate, names) if each.confidence > threshold]
 
 
 @dataclass(frozen=True)
@@ -220,13 +266,13 @@ class Regression(LabelKind):
         pairs = zip(examples.values, examples.locations, strict=True)
         return torch.tensor([self.parse(value, location) for value, location in pairs])
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
         return (logits[:, 0] - targets).square()
 
     def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
         return logits[:, 0]
 
-    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> float:
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...], threshold: float = 0.5) -> float:
         return float(estimate)
 
 
@@ -262,7 +308,7 @@ class ChoiceLabel(LabelKind):
         """[examples] choice indices."""
         return torch.tensor(examples.values)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None) -> Tensor:
         return F.cross_entropy(logits, targets, reduction="none")
 
 

@@ -1,7 +1,7 @@
 """Predictions of a task: labels, tags, choices or texts, with their probabilities."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, Self
@@ -154,12 +154,18 @@ class Predictions(LazySequence[AnyPrediction]):
     labels: Labels
     estimates: np.ndarray
     """[examples, classes] probabilities, or [examples] numbers."""
+    threshold: float = field(default=0.5, kw_only=True)
+    """Probability above which a label of a multi-label task, or the positive class of two, is predicted."""
 
     def __len__(self) -> int:
         return len(self.estimates)
 
     def item(self, index: int) -> AnyPrediction:
-        return self.labels.kind.decode(self.estimates[index], self.labels.names)
+        return self.labels.kind.decode(self.estimates[index], self.labels.names, self.threshold)
+
+    def decide(self) -> np.ndarray:
+        """The predicted class ids [examples] or, of a multi-label task, a boolean for each class."""
+        return self.labels.kind.decide(self.estimates, self.labels.names, self.threshold)
 
     def take(self, indices: Iterable[int]) -> Self:
         return replace(self, estimates=self.estimates[[*indices]])

@@ -4,29 +4,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keel.data.examples import Examples, Labels
-from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
+from keel.data.examples import Examples
+from keel.data.label_kinds import MultiLabel, Regression, SingleLabel, positive_class
 from keel.data.predictions import Predictions
 from keel.metrics.bootstrap import RESAMPLES, Score, Values, bootstrap, intervals, resample, safe_ratio
+from keel.metrics.calibration import expected_calibration_error
 from keel.metrics.scores import LabelScore, Scores, most_confident
 
-POSITIVE = {"1", "true", "yes", "y", "positive", "pos", "good", "entailment", "duplicate", "paraphrase", "spam"}
 COUNTS = ("hits", "true", "guess")
 """Counts of each label: correct predictions, true labels and predictions."""
 
 
 def score_labels(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:
     """Scores of predicted classes or numbers against the labels of the examples."""
-    labels = predictions.labels
-    targets = labels.targets(examples).numpy()
-    return SCORERS[type(labels.kind)](examples, labels, targets, predictions.estimates, np.random.default_rng(seed))
+    targets = predictions.labels.targets(examples).numpy()
+    return SCORERS[type(predictions.labels.kind)](examples, predictions, targets, np.random.default_rng(seed))
 
 
 def _score_single_label(
-    examples: Examples, labels: Labels, targets: np.ndarray, estimates: np.ndarray, rng: np.random.Generator
+    examples: Examples, predictions: Predictions, targets: np.ndarray, rng: np.random.Generator
 ) -> Scores:
+    labels, estimates = predictions.labels, predictions.estimates
     count, classes = estimates.shape
-    predicted = estimates.argmax(1)
+    predicted = predictions.decide()
     confusion = np.zeros((classes, classes), dtype=np.int64)
     np.add.at(confusion, (targets, predicted), 1)
     positive = positive_class(labels.names)
@@ -47,15 +47,8 @@ def _score_single_label(
         confusion=confusion.tolist(),
         by_label=scores_by_label(labels.names, *counts),
         errors=most_confident(examples, wrong, estimates[wrong, predicted[wrong]], names),
+        calibration_error=expected_calibration_error(estimates.max(1), estimates.argmax(1) == targets),
     )
-
-
-def positive_class(names: tuple[str, ...]) -> int | None:
-    """The positive class of two, by its name, else the second one; None for more classes."""
-    if len(names) != 2:
-        return None
-    found = [number for number, name in enumerate(names) if name.lower() in POSITIVE]
-    return found[0] if len(found) == 1 else 1
 
 
 def _from_counts(hits: np.ndarray, true: np.ndarray, guess: np.ndarray, positive: int | None) -> Values:
@@ -95,9 +88,11 @@ def scores_by_label(
 
 
 def _score_multi_label(
-    examples: Examples, labels: Labels, targets: np.ndarray, estimates: np.ndarray, rng: np.random.Generator
+    examples: Examples, predictions: Predictions, targets: np.ndarray, rng: np.random.Generator
 ) -> Scores:
-    truth, guess = targets > 0, estimates > 0.5
+    labels, estimates = predictions.labels, predictions.estimates
+    truth, guess = targets > 0, predictions.decide()
+    of_guess = np.where(guess, estimates, 1 - estimates)
 
     def statistics(weights: np.ndarray) -> Values:
         hits, true, guessed = weights @ (guess & truth), weights @ truth, weights @ guess
@@ -113,7 +108,7 @@ def _score_multi_label(
     counts = [values.pop(name) for name in COUNTS]
 
     wrong = np.flatnonzero((guess != truth).any(1))
-    confidence = 0.5 + (np.abs(estimates - 0.5) * (guess != truth)).max(1)[wrong]
+    confidence = (of_guess * (guess != truth)).max(1)[wrong]
     predicted = [tuple(name for name, yes in zip(labels.names, row, strict=True) if yes) for row in guess]
     return Scores(
         main="micro_f1",
@@ -122,13 +117,14 @@ def _score_multi_label(
         names=labels.names,
         by_label=scores_by_label(labels.names, *counts),
         errors=most_confident(examples, wrong, confidence, predicted),
+        calibration_error=expected_calibration_error(of_guess.ravel(), (guess == truth).ravel()),
     )
 
 
 def _score_regression(
-    examples: Examples, labels: Labels, targets: np.ndarray, estimates: np.ndarray, rng: np.random.Generator
+    examples: Examples, predictions: Predictions, targets: np.ndarray, rng: np.random.Generator
 ) -> Scores:
-    truth, guess = targets.astype(np.float64), estimates.astype(np.float64)
+    truth, guess = targets.astype(np.float64), predictions.estimates.astype(np.float64)
 
     def statistics(weights: np.ndarray) -> Values:
         return {

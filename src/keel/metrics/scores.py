@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +63,8 @@ class LabelScore:
     """How often it is the true label."""
 
 
-class ConfusedPair(NamedTuple):
+@dataclass(frozen=True)
+class ConfusedPair:
     """How many examples, or words, of one label are predicted as another."""
 
     label: str
@@ -90,6 +91,8 @@ class Scores:
     """Confusion matrix in the order of `names` (of all words, for tags): rows are true, columns predicted labels."""
     by_label: dict[str, LabelScore] = field(default_factory=dict)
     """Precision, recall, F1 and support of each label that occurs or is predicted; of entities, by type."""
+    calibration_error: float | None = None
+    """Expected calibration error of the probabilities (15 bins): the mean difference of confidence and accuracy."""
     ties: int = 0
     """Multiple-choice examples whose highest score several choices have; each of n counts 1/n."""
     note: str = ""
@@ -128,7 +131,7 @@ class Scores:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        confused = {} if self.confusion is None else {"confused": [pair._asdict() for pair in self.confused]}
+        confused = {} if self.confusion is None else {"confused": [asdict(pair) for pair in self.confused]}
         return asdict(self) | confused
 
     def brief(self) -> dict[str, Any]:

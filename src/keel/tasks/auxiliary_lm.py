@@ -35,6 +35,9 @@ class AuxiliaryLM(Objective):
         """The task's: with tied embeddings they are below the head, although the language model predicts with them."""
         return self.task.input_parameters()
 
+    def setup(self, data: EncodedExamples) -> None:
+        self.task.setup(data)
+
     def epoch_size(self, data: EncodedExamples) -> int:
         return self.task.epoch_size(data)
 

@@ -25,6 +25,9 @@ class MultipleChoice(TextClassification):
     name = "choose"
     pair = True
     labels_texts = False
+    head_fields = tuple(
+        name for name in TextClassification.head_fields if name not in ("class_weights", "threshold", "calibrate")
+    )
 
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:

@@ -2,25 +2,32 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from keel.data.collation import EncodedExamples, TokenSelection
 from keel.data.examples import Examples, Labels
+from keel.data.label_kinds import MultiLabel, SingleLabel, positive_class
 from keel.data.predictions import Predictions
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.tagged_files import looks_tagged
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, note, pluralize
+from keel.metrics.calibration import DEFAULT_THRESHOLD, fit_temperature, fit_threshold
 from keel.metrics.label_scores import score_labels
 from keel.metrics.scores import Scores
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.nn.pooling import Pool, pool_tokens
 from keel.systems.system import System
+from keel.tasks.class_weights import check_class_weights, class_weights
 from keel.tasks.head_settings import HeadSettings
 from keel.tasks.task import Task
+
+TRAINING_ONLY = ("class_weights", "calibrate", "threshold")
+"""Settings of the head that say how to train or tune; the tuned values are stored instead."""
 
 
 class TextClassification(Task):
@@ -30,11 +37,27 @@ class TextClassification(Task):
     """
 
     name = "classify"
-    head_fields = (*HeadSettings.NETWORK, "pool", "mix", "lm_loss")
+    head_fields = (*HeadSettings.NETWORK, "pool", "mix", "lm_loss", "class_weights", "threshold", "calibrate")
     pool: Pool = "default"
+    class_weights: Tensor | None
 
-    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        temperature: float = 1.0,
+        **settings: Any,
+    ):
         super().__init__(system, encoder, tokenizer, labels, **settings)
+        self.temperature = temperature
+        """Temperature of the probabilities: softmax(logits / temperature)."""
+        self.threshold = DEFAULT_THRESHOLD if self.head.threshold == "auto" else self.head.threshold
+        check_class_weights(self.head.class_weights, labels)
+        self._check_decisions()
+        self.register_buffer("class_weights", None, persistent=False)
         if self.network is None:
             self.pool = system.default_pool if self.head.pool == "default" else self.head.pool
         elif self.head.pool != "default":
@@ -74,9 +97,23 @@ class TextClassification(Task):
         scores = self.classifier(self.dropout(pooled_output))
         return self.system.finetuning_policy.label_logits(scores, self.labels.counts)
 
+    def _check_decisions(self) -> None:
+        """Refuse a threshold without two classes or several labels, and calibration of anything but classes."""
+        kind, head = self.labels.kind, self.head
+        binary = isinstance(kind, SingleLabel) and len(self.labels.names) == 2
+        if head.threshold != DEFAULT_THRESHOLD and not (binary or isinstance(kind, MultiLabel)):
+            what = f"these labels are {kind.describe(self.labels):.60}"
+            raise UsageError(f"--threshold is for two classes or multi-label data, and {what}: leave it out")
+        if head.calibrate and not isinstance(kind, SingleLabel | MultiLabel):
+            raise UsageError("--calibrate is for classes, and these labels are numbers: leave it out")
+
     @property
     def settings(self) -> dict[str, Any]:
-        return super().settings | ({} if self.pool == "default" else {"pool": self.pool})
+        """Those of inference: the tuned threshold and temperature, and nothing that only training needs."""
+        found = {name: value for name, value in super().settings.items() if name not in TRAINING_ONLY}
+        found |= {} if self.pool == "default" else {"pool": self.pool}
+        found |= {} if self.temperature == 1 else {"temperature": self.temperature}
+        return found | ({} if self.threshold == DEFAULT_THRESHOLD else {"threshold": self.threshold})
 
     def head_parameters(self) -> list[nn.Parameter]:
         # The pooler that next-sentence prediction trained is a poor feature, and a head without it would not be a BERT
@@ -84,18 +121,58 @@ class TextClassification(Task):
         return self.encoder.pooler_parameters() if self.network is None and self.pool == "default" else []
 
     def example_losses(self, logits: Tensor, targets: Tensor, selection: TokenSelection | None = None) -> Tensor:
-        return self.labels.kind.loss(logits, targets)
+        return self.labels.kind.loss(logits, targets, self.class_weights)
+
+    def setup(self, data: EncodedExamples) -> None:
+        """Compute the class weights of the training examples."""
+        super().setup(data)
+        assert data.targets is not None
+        self.class_weights = class_weights(self.head.class_weights, self.labels, data.targets)
 
     def predict(self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
         """Predictions for all examples; the logits of a text's windows are averaged."""
+        logits = self.predict_example_logits(data, batch=batch, on_event=on_event)
+        return Predictions(self.labels, self._probabilities(logits), threshold=self.threshold)
+
+    def predict_example_logits(
+        self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
+    ) -> Tensor:
+        """[examples, outputs]: logits, averaged over the windows of a text."""
         if isinstance(data, Examples):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
         logits = torch.zeros(len(data.examples), self.labels.outputs)
         for index, found in self.predict_all_logits(data, batch):
             weights = torch.from_numpy(data.weights[index])[:, None]
             logits.index_add_(0, torch.from_numpy(data.example_indices[index]), found * weights)
+        return logits
+
+    def _probabilities(self, logits: Tensor) -> np.ndarray:
         one_vs_rest = self.system.finetuning_policy.one_vs_rest
-        return Predictions(self.labels, self.labels.kind.probabilities(logits, one_vs_rest=one_vs_rest).numpy())
+        scaled = logits if self.temperature == 1 else logits / self.temperature
+        return self.labels.kind.probabilities(scaled, one_vs_rest=one_vs_rest).numpy()
+
+    def tune_decisions(self, dev: Examples, on_event: OnEvent = ignore) -> None:
+        if not self.head.tuned_on_dev:
+            return
+        self.temperature, self.threshold = 1.0, DEFAULT_THRESHOLD
+        logits, targets = self.predict_example_logits(dev), self.labels.targets(dev)
+        several = isinstance(self.labels.kind, MultiLabel)
+        found: list[str] = []
+        if self.head.calibrate:
+            if self.system.finetuning_policy.one_vs_rest:  # a binary classifier for each class
+                targets = torch.nn.functional.one_hot(targets, logits.shape[1])
+            one_hot = targets.dim() > 1
+            self.temperature = round(fit_temperature(logits, targets, sigmoid=one_hot), 4)
+            found.append(f"temperature {self.temperature:.3g}")
+        if self.head.threshold == "auto":
+            truth, estimates = self.labels.targets(dev).numpy(), self._probabilities(logits)
+            positive = positive_class(self.labels.names)
+            chosen = (estimates.ravel(), truth.ravel() > 0) if several else (estimates[:, positive], truth == positive)
+            self.threshold = round(fit_threshold(*chosen), 4)
+            found.append(f"threshold {self.threshold:.3g}")
+        note(
+            on_event, f"tuned on {pluralize(len(dev), 'dev example')}, whose scores are optimistic: {', '.join(found)}"
+        )
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         return score_labels(examples, predictions)

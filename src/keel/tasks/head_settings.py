@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from keel.config import Count, Dropout, Ge, Lt, Validated
+from keel.config import Count, Dropout, Ge, Gt, Lt, Validated
 from keel.errors import UsageError
 from keel.nn.encoder import Encoder
 from keel.nn.pooling import Pool
@@ -38,7 +38,20 @@ class HeadSettings(Validated):
     lm_loss: Annotated[float, Ge(0), Lt(float("inf"))] = 0.0
     """Weight of an auxiliary language-modelling loss on the same sequences (GPT-1: 0.5)."""
 
+    class_weights: str = "none"
+    """Class weights in the loss: balanced (inverse frequency), or for each label, as in spam=5,ham=1."""
+    threshold: Literal["auto"] | Annotated[float, Gt(0), Lt(1)] = 0.5
+    """Probability above which a label (multi-label), or the positive class of two, is predicted; auto: the one with
+    the highest F1 on dev."""
+    calibrate: bool = False
+    """Temperature scaling of the probabilities on dev; labels and logits stay the same."""
+
     NETWORK = ("network", "network_width", "network_layers", "network_dropout")
+
+    @property
+    def tuned_on_dev(self) -> tuple[str, ...]:
+        """The flags of settings that are tuned on validation examples."""
+        return tuple(["--calibrate"] * self.calibrate + ["--threshold auto"] * (self.threshold == "auto"))
 
     def build_network(self, encoder: Encoder) -> HeadNetwork | None:
         """The head network, if any, for this encoder."""

@@ -223,6 +223,9 @@ class Task(EncoderObjective):
         """A prediction for each example."""
         raise NotImplementedError
 
+    def tune_decisions(self, dev: Examples, on_event: OnEvent = ignore) -> None:
+        """Tune on validation examples how labels are decided from logits, if the settings of the head ask for it."""
+
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """Scores of these predictions against the labels of the examples."""
         raise NotImplementedError
