@@ -25,6 +25,7 @@ from keel.training.objective import Objective
 from keel.training.plan import Plan, Train
 from keel.training.signals import caught_signals
 from keel.training.step import stepper_of
+from keel.training.time_estimate import TimeEstimate
 from keel.training.weight_average import WeightAverage
 
 Evaluate = Callable[[Objective], dict[str, float]]
@@ -135,6 +136,7 @@ class _Run:
         """Seconds per step by (batch size, phase), measured in dry runs."""
         self.history = History()
         self.totals = LossTotals()
+        self.time_estimate = TimeEstimate()
         self.best: tuple[float, int] = (math.inf, -1)
         self.began = time.monotonic()
 
@@ -202,10 +204,11 @@ class _Run:
             raise KeelError(f"the loss or its gradient is not finite before step {step}; {last}: {remedy}")
 
     def log(self, step: int, plan: Plan) -> None:
-        event = self.totals.summary(self.world)
+        event, steps = self.totals.summary(self.world), self.totals.steps
         self.totals = LossTotals()
         self.history.losses.append((step, event["loss"]))
-        left = (plan.steps - step) * event["seconds_per_step"]
+        self.time_estimate.add(steps * event["seconds_per_step"], plan.examples_between(step - steps, step))
+        left = self.time_estimate.seconds_for(plan.examples_between(step, plan.steps))
         self.on_event({"event": "step", "step": step, "steps": plan.steps, **event, "seconds_left": left})
 
     def run_evaluation(self, step: int, plan: Plan) -> None:

@@ -207,11 +207,18 @@ class Plan:
         every = max(1, (self.steps - self.average_from) // 100)
         return step >= self.average_from and (self.steps - 1 - step) % every == 0
 
+    def examples_between(self, begin: int, stop: int) -> float:
+        """Examples (of the first phase's length) of the steps from `begin` to before `stop`."""
+        return sum(
+            max(0, min(stop, each.stop) - max(begin, each.begin))
+            * each.batch_size
+            / self.phases[each.phase].batch_share
+            for each in self.segments
+        )
+
     def steps_for(self, examples: float) -> int:
         """Number of steps that process this many examples (of the first phase's length) with this plan's shares."""
-        shares = [phase.batch_share for phase in self.phases]
-        total = sum((each.stop - each.begin) * each.batch_size / shares[each.phase] for each in self.segments)
-        return max(1, math.ceil(examples * self.steps / total))
+        return max(1, math.ceil(examples * self.steps / self.examples_between(0, self.steps)))
 
     def seconds_from(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:
         """Seconds from step `begin` to the end, given the seconds of a step by (batch size, phase)."""
