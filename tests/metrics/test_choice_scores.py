@@ -12,7 +12,7 @@ from keel.metrics.choice_scores import ChoiceResults, score_choices
 
 def test_a_tie_counts_one_over_the_number_of_tied_choices() -> None:
     scores = np.array([0.2, 0.8, 0.5, 0.5, 0.3, 0.3, 0.3, 0.1, 0.4, 0.4, 0.2])
-    results = ChoiceResults.of(scores, [2, 2, 4, 3], np.array([1, 1, 2, 2]))
+    results = ChoiceResults.of(scores, [2, 2, 4, 3], np.array([1, 1, 2, 2]), 1e-9)
     assert results.credit.tolist() == pytest.approx([1, 1 / 2, 1 / 3, 0])
     assert results.tied == 3
     assert results.best.tolist() == [1, 0, 0, 0]

@@ -98,7 +98,7 @@ def test_the_threshold_raises_f1_and_is_stored_with_the_temperature(tuned: Any) 
     assert scores.values["binary_f1"].value > plain.values["binary_f1"].value + 0.05
     assert scores.calibration_error is not None
     assert scores.calibration_error < 0.1
-    assert [each.label for each in again.predict(["free prize win", "we you see send read talk"])] == ["spam", "ham"]
+    assert again.predict("free prize win").label == "spam"
 
 
 def test_logits_do_not_depend_on_temperature_and_confidence_does(tuned: Any) -> None:

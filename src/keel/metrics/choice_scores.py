@@ -11,7 +11,9 @@ from keel.metrics.bootstrap import bootstrap
 from keel.metrics.scores import Scores, most_confident
 
 TOLERANCE = 1e-6
-"""Relative difference below which scores are equal: float32 sums of other batches differ by less."""
+"""Relative difference below which log-likelihoods are equal: float32 sums of other batches differ by less."""
+ROUNDING = 2.0**-24
+"""Difference below which probabilities are equal: the rounding of float32 below 1."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class ChoiceResults:
 
     @classmethod
     def of(
-        cls, scores: np.ndarray, counts: Sequence[int], truth: np.ndarray, tolerance: float | np.ndarray = TOLERANCE
+        cls, scores: np.ndarray, counts: Sequence[int], truth: np.ndarray, tolerance: float | np.ndarray
     ) -> "ChoiceResults":
         """Results from the scores [choices of all examples], the choices per example and the right ones."""
         starts = np.cumsum([0, *counts])[:-1]
@@ -45,7 +47,7 @@ def ties_note(tied: int, count: int) -> str:
 def score_choices(examples: Examples, predictions: ChoicePredictions, *, seed: int = 0) -> Scores:
     """Accuracy of the most probable choices; a note gives the accuracy of guessing."""
     truth, predicted = predictions.labels.targets(examples).numpy(), predictions.predicted
-    results = ChoiceResults.of(predictions.estimates, [*map(len, predictions.choices)], truth)
+    results = ChoiceResults.of(predictions.estimates, [*map(len, predictions.choices)], truth, ROUNDING)
     wrong = np.flatnonzero(results.credit == 0)
     confidence = np.array([predicted[number].probability for number in wrong])
     guess = np.mean([1 / len(choices) for choices in predictions.choices])
