@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -172,3 +173,21 @@ def test_a_constant_tag_gets_a_warning() -> None:
     wanted = "the model predicts that all 42 words are part of 'LOC': try more epochs"
     _, notes_sent = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
     assert any(text.startswith(f"on dev {wanted}") for text in notes_sent)
+
+
+def test_several_seeds_are_averaged_on_dev_and_on_test(tokenizer: Tokenizer) -> None:
+    base, events = untrained(SYSTEMS[0][0], tokenizer), []
+    settings: dict[str, Any] = {**SETTINGS, "dev": EXAMPLES, "test": EXAMPLES[:5], "lr": 0.01, "steps": 2}
+    tuned = finetune(base, EXAMPLES, seeds=3, on_event=events.append, **settings)
+    scores = tuned.card.scores
+    assert list(scores) == ["dev", "test", "dev_seeds", "test_seeds"]
+    for name in ("dev", "test"):
+        each = [event for event in events if event["event"] == "scores" and event["on"] == name]
+        assert [(event["seed"], event["runs"]) for event in each] == [(0, 3), (1, 3), (2, 3)]
+        mean = scores[f"{name}_seeds"]
+        assert mean["values"] == [event["values"]["accuracy"]["value"] for event in each]
+        assert mean["mean"] == pytest.approx(np.mean(mean["values"]))
+        assert mean["std"] == pytest.approx(np.std(mean["values"], ddof=1))
+        assert scores[name]["values"]["accuracy"]["value"] in mean["values"]
+    one = finetune(base, EXAMPLES, **settings).card.scores
+    assert list(one) == ["dev", "test"]

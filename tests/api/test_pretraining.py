@@ -463,7 +463,9 @@ def test_finetune_evaluate_predict(base: Path, reviews: list[tuple[str, str]], t
     assert model.card.scores["test"]["values"]["accuracy"]["value"] == 1.0
     scores = evaluate(tmp_path / "m", reviews, out=tmp_path / "scores")
     assert scores.main_value == 1.0
-    assert {path.name for path in (tmp_path / "scores").iterdir()} == {"scores.json", "confusion.tsv", "errors.tsv"}
+    assert {path.name for path in (tmp_path / "scores").iterdir()} == {
+        "scores.json", "labels.tsv", "confusion.tsv", "errors.tsv"
+    }  # fmt: skip
     found = list(predict(tmp_path / "m", ["the farmer is good", "the pilot was bad"]))
     assert [record["label"] for record in found] == ["good", "bad"]
     assert model.predict("the farmer is good").label == "good"

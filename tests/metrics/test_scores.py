@@ -225,8 +225,10 @@ def test_scores_as_text_and_as_plain_data() -> None:
     lone = score_labels(examples[:1], predictions(examples[:1], estimates[:1])).to_dict()["values"]["accuracy"]
     assert (lone["low"], lone["high"]) == (None, None)
     assert format_score("accuracy", lone) == f"accuracy {lone['value']:.3f}"
-    runs = {"main": "accuracy", "mean": 0.7, "values": [0.6, 0.8]}
-    assert format_main_score(runs) == "accuracy 0.700 (mean of 2 runs)"
+    runs: dict[str, Any] = {"main": "accuracy", "mean": 0.7, "values": [0.6, 0.8]}
+    assert format_main_score(runs) == "accuracy 0.700 (mean of 2 runs: 0.600, 0.800)"  # of an earlier version
+    runs["std"] = 0.1414
+    assert format_main_score(runs).startswith("accuracy 0.700 ± 0.141 (")
     assert plain["errors"][0]["where"] == scores.errors[0].where
 
 

@@ -71,12 +71,16 @@ def test_other_events_are_one_line_or_nothing() -> None:
     console({"event": "row", "text": "a figure"})
     console({"event": "evaluation", "step": 1000, "steps": 2000, "loss": 3.0, "losses": {"mlm": 2.5, "nsp": 0.5}})
     score = {"value": 0.9, "low": 0.8, "high": 1.0}
-    console({"event": "scores", "on": "dev", "seed": 1, "values": {"accuracy": score}, "count": 1200})
+    scores = {"event": "scores", "on": "dev", "values": {"accuracy": score}, "count": 1200}
+    console(scores)  # the result of a single run, which is printed at the end
+    console({**scores, "run": "seed 1", "runs": 3})
+    console({"event": "evaluation", "step": 1, "steps": 2, "loss": 4.144, "losses": {"negative": 4.144}})
     console({"event": "something new"})
     assert stream.getvalue().splitlines() == [
         "x is read as gb18030",
         "step 1,000: validation loss 3.000 (mlm 2.500, nsp 0.500)",
         "dev (seed 1): accuracy 0.900 (0.800 to 1.000) on 1,200 examples",
+        "step 1: validation loss (negative sampling) 4.144",
     ]
 
 

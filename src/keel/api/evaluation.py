@@ -1,6 +1,7 @@
 """Evaluation: scores of a task, of word vectors or of a language model."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -9,7 +10,7 @@ from keel.api.keywords import EvaluateKeywords
 from keel.api.model_loading import ModelSource, load_model, load_vectors
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
-from keel.config import Doc, unknown_name
+from keel.config import Doc, Ge, unknown_name
 from keel.data.examples import Columns, read_examples
 from keel.data.multiple_choice_files import read_choices
 from keel.errors import UsageError, flag_of
@@ -17,6 +18,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
 from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
 from keel.generation.beam_search import BeamSearch
+from keel.metrics.label_errors import find_label_errors
 from keel.metrics.scores import Scores
 from keel.systems.capabilities import LanguageModelSystem
 
@@ -27,22 +29,29 @@ def evaluate(
     model: ModelSource,
     data: Source,
     *,
-    out: Annotated[str | Path | None, Doc("Folder for scores.json, confusion.tsv and errors.tsv.")] = None,
+    out: Annotated[
+        str | Path | None, Doc("Folder for scores.json and tables of labels, confusions, errors and suspects.")
+    ] = None,
+    suspects: Annotated[int, Ge(0), Doc("Likely label errors to list, the most likely first; 0: none.")] = 0,
     by: Annotated[Literal["", "last-word", "choices"], Doc("Zero-shot score of a language model.")] = "",
     columns: Columns | None = None,
     search: BeamSearch | None = None,
     on_event: OnEvent = ignore,
     **settings: Unpack[EvaluateKeywords],
 ) -> Scores:
-    """Scores on a labelled dataset, with confidence intervals; `out` gets scores.json, confusion.tsv and errors.tsv.
+    """Scores on a labelled dataset, with confidence intervals; `out` gets scores.json and tables (labels.tsv,
+    confusion.tsv, errors.tsv, suspects.csv).
 
     Word vectors are scored on published benchmark files of word similarity (WordSim-353, SimLex-999, MEN, wordsim-240)
     and analogies (Google's, CA8), detected by their contents. A language model without a task gets the perplexity of a
-    text, or a zero-shot score: `by` "last-word" (LAMBADA) or "choices" (multiple choice).
+    text, or a zero-shot score: `by` "last-word" (LAMBADA) or "choices" (multiple choice). `suspects` lists likely label
+    errors by confident learning, in `Scores.suspects`.
     """
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values, by)
+    if suspects and (by or known.task is None):
+        raise UsageError("--suspects needs a model that was fine-tuned for labels: leave it out")
     encoding = values.get("encoding", "auto")
     in_file = known.task is None and isinstance(data, str | Path) and os.path.isfile(data)
     benchmark = in_file and published_form(data, encoding)
@@ -67,7 +76,13 @@ def evaluate(
         task, roles = task_with_decoding(known, values)
         examples = task.read_labelled(data, roles, on_event)
         task.check_scorable(examples, task.labels)
-        scores = task.score(examples, task.predict(examples, on_event=on_event))
+        predictions = task.predict(examples, on_event=on_event)
+        scores = task.score(examples, predictions)
+        if suspects:
+            if known.card.was_trained_on(examples):
+                seen = "the model has seen these examples in training, and may have learned their label errors"
+                note(on_event, f"{seen}: a model that was trained on other examples finds more")
+            scores = replace(scores, suspects=find_label_errors(examples, predictions, suspects))
         if scores.warning:
             note(on_event, scores.warning)
     if out is not None:

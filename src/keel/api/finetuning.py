@@ -13,8 +13,7 @@ from keel.api.starting_point import save_model
 from keel.config import Doc, to_dict
 from keel.data.examples import Columns
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore, note
-from keel.explain.layer_weights import layer_weights
+from keel.events import OnEvent, ignore
 from keel.model import Model
 from keel.model_card import Card
 from keel.systems.system import System
@@ -39,10 +38,13 @@ def finetune(
     task: str = "classify",
     out: str | Path | None = None,
     dev: Annotated[Source, Doc(DEV)] = "auto",
-    test: Annotated[Source | None, Doc("Test examples, scored once at the end.")] = None,
+    test: Annotated[Source | None, Doc("Test examples, scored at the end of each run.")] = None,
     clean: Annotated[bool, Doc(CLEAN)] = False,
     folds: Annotated[int, Doc("Cross-validation with K folds; 0: none.")] = 0,
-    seeds: Annotated[int, Doc("Runs with different random seeds; the best on dev is saved.")] = 1,
+    seeds: Annotated[
+        int,
+        Doc("Runs with different random seeds; the best on dev is saved, mean and standard deviation are reported."),
+    ] = 1,
     freeze: Annotated[bool | None, Doc("Freeze the encoder and train the head alone.")] = None,
     from_scratch: Annotated[bool, Doc("Random initialisation, to measure the benefit of pre-training.")] = False,
     overwrite: Annotated[bool, OVERWRITE] = False,
@@ -72,19 +74,15 @@ def finetune(
     examples = LabelledData.read(
         setup.task, setup.columns, data, dev, test, folds=bool(folds), clean=clean, seed=plan.seed, on_event=on_event
     )
-    if examples.dev is None and (tuned := setup.head.tuned_on_dev):
-        raise UsageError(f"{tuned[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
+    if examples.dev is None and (flags := setup.head.tuned_on_dev):
+        raise UsageError(f"{flags[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
     with World.join(plan.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
         start, labels = setup.starting_model(examples.train, examples.labels, report)
         runs = FineTuningRuns(setup, start, labels, report)
         scores: dict[str, Any] = {}
         if folds:
             scores["folds"] = runs.cross_validate(examples.everything, folds, run)
-        best = runs.best_of(seeds, examples.train, examples.dev, run, scores)
-        if examples.test is not None:
-            on_test = best.task.score(examples.test, best.task.predict(examples.test, on_event=report))
-            report({"event": "scores", "on": "test", **on_test.to_dict()})
-            scores["test"] = on_test.brief()
+        best = runs.best_of(seeds, examples.train, examples.dev, examples.test, run, scores)
         card = Card(
             title=Path(out).name if out else "",
             parent=start.card.title,
@@ -93,10 +91,9 @@ def finetune(
             seconds=best.history.seconds,
             hardware=hardware(world.device),
             scores=scores,
+            data_fingerprint=examples.everything.fingerprint(),
             recipe={**setup.recipe, "train": to_dict(plan)},
         )
         tuned = best.task
         model = Model(system=tuned.system, encoder=tuned.encoder, tokenizer=start.tokenizer, task=tuned, card=card)
-        if tuned.mix is not None:
-            note(report, f"layer weights of the scalar mix: {layer_weights(model).brief()}")
         return save_model(model.to(world.device), out, world)

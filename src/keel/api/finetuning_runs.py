@@ -1,12 +1,13 @@
 """The runs of one fine-tuning: several seeds or folds, and the choice of the best run."""
 
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -40,13 +41,14 @@ MOST_EPOCHS = 100
 
 @dataclass(frozen=True)
 class FineTuningRun:
-    """The result of one run: the task, its history, and its scores on dev, if there is one."""
+    """The result of one run: the task, its history, and its scores on dev and test, if there are any."""
 
     task: Task
     history: History
     scores: Scores | None
     folds: dict[str, Any] | None = None
     """Scores of the cross-validation that is part of training, if it is."""
+    test: Scores | None = None
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,19 @@ class FineTuningRuns:
         return AuxiliaryLM(task, objective.to(pick_device(self.setup.train.device)), self.setup.head.lm_loss)
 
     def train_once(
-        self, data: EncodedExamples, dev: Examples | None, seed: int, run: Path | None, *, tune: bool = True
+        self,
+        data: EncodedExamples,
+        dev: Examples | None,
+        seed: int,
+        run: Path | None,
+        which: Mapping[str, Any],
+        *,
+        tune: bool = True,
     ) -> FineTuningRun:
-        """Train with one seed and score on dev; `tune` decisions on dev, if the settings ask for it."""
+        """Train with one seed and score on dev; `tune` decisions on dev, if the settings ask for it.
+
+        `which` are fields of the event with the scores: which of how many runs it is.
+        """
         task = self.new_task(seed)
         identity = {
             "system": task.system.name,
@@ -126,19 +138,33 @@ class FineTuningRuns:
         if tune:
             task.tune_decisions(dev, self.report)
         scores = task.score(dev, task.predict(dev, on_event=self.report))
-        self.report({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
+        self.report({"event": "scores", "on": "dev", "seed": seed, **which, **scores.to_dict()})
         return FineTuningRun(task, history, scores, folds)
 
     def best_of(
-        self, seeds: int, examples: Examples, dev: Examples | None, run: Path | None, scores: dict[str, Any]
+        self,
+        seeds: int,
+        examples: Examples,
+        dev: Examples | None,
+        test: Examples | None,
+        run: Path | None,
+        scores: dict[str, Any],
     ) -> FineTuningRun:
-        """The best run on dev (the first if there is no dev); its scores are added to `scores`."""
+        """The best run on dev (the first if there is no dev); its scores and the means of all runs are added to
+        `scores`."""
         data = self.prepare(examples)
         best: FineTuningRun | None = None
-        found: list[Scores] = []
+        on_dev: list[Scores] = []
+        on_test: list[Scores] = []
         for seed in range(self.setup.train.seed, self.setup.train.seed + seeds):
-            tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}")
-            found += [tuned.scores] if tuned.scores else []
+            which = {"run": f"seed {seed}", "runs": seeds}
+            tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}", which)
+            on_dev += [tuned.scores] if tuned.scores else []
+            if test is not None:
+                tested = tuned.task.score(test, tuned.task.predict(test, on_event=self.report))
+                self.report({"event": "scores", "on": "test", "seed": seed, **which, **tested.to_dict()})
+                on_test.append(tested)
+                tuned = FineTuningRun(tuned.task, tuned.history, tuned.scores, tuned.folds, tested)
             if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
                 best = tuned
         assert best is not None
@@ -150,8 +176,12 @@ class FineTuningRuns:
             scores["dev"] = best.scores.brief()
             if best.scores.warning:
                 note(self.report, f"on dev {best.scores.warning}")
-        if len(found) > 1:
-            scores["seeds"] = self.aggregate("seeds", found)
+        if best.test:
+            scores["test"] = best.test.brief()
+        if seeds > 1:
+            scores |= {
+                f"{name}_seeds": average(found) for name, found in {"dev": on_dev, "test": on_test}.items() if found
+            }
         return best
 
     def advice(self, steps: int, examples: int) -> str:
@@ -185,13 +215,14 @@ class FineTuningRuns:
         scores: list[Scores] = []
         for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.setup.train.seed)):
             folder = run and run / f"fold-{number}"
-            tuned = self.train_once(self.prepare(rest), fold, self.setup.train.seed, folder, tune=False)
+            which = {"run": f"fold {number + 1}", "runs": count}
+            tuned = self.train_once(self.prepare(rest), fold, self.setup.train.seed, folder, which, tune=False)
             scores += [tuned.scores] if tuned.scores else []
-        return self.aggregate("folds", scores)
+        return average(scores)
 
-    def aggregate(self, what: str, scores: list[Scores]) -> dict[str, Any]:
-        """The mean of the main score over several runs, and each value."""
-        values = [found.main_value for found in scores]
-        listed = ", ".join(f"{value:.3f}" for value in values)
-        note(self.report, f"mean {scores[0].main} of {len(values)} {what}: {mean(values):.3f} ({listed})")
-        return {"main": scores[0].main, "mean": mean(values), "values": values}
+
+def average(scores: list[Scores]) -> dict[str, Any]:
+    """Mean and sample standard deviation of the main score over several runs, and each value."""
+    values = [found.main_value for found in scores]
+    spread = {"std": stdev(values)} if len(values) > 1 else {}
+    return {"main": scores[0].main, "mean": mean(values), **spread, "values": values}

@@ -75,6 +75,16 @@ def arguments_of(verb: Callable[..., Any], **metavars: str) -> Declaration:
     return lambda flags: flags.arguments(verb, **metavars)
 
 
+def optional_value(flag: str, value: str) -> Declaration:
+    """Declares that a flag stands for this value if none follows it."""
+
+    def declare(flags: Flags) -> None:
+        action = next(each for each in flags._actions if flag in each.option_strings)
+        action.nargs, action.const = "?", value
+
+    return declare
+
+
 def section(name: str, *settings: Any, only: Collection[str] | None = None, defaults: bool = True) -> Declaration:
     """Declares the fields of settings: see `Flags.section`."""
     return lambda flags: flags.section(name, *settings, only=only, defaults=defaults)

@@ -23,6 +23,7 @@ from keel.cli.command import (
     load,
     model_flag,
     prompt_of,
+    optional_value,
     section,
 )
 from keel.cli.score_lines import score_lines
@@ -90,6 +91,7 @@ def _as_bio(tags: list[str]) -> list[str]:
         "Labelled examples; for word vectors a similarity or analogy benchmark; for a language model a text.",
     ),
     arguments_of(evaluation.evaluate, out="DIR"),
+    optional_value("--suspects", "20"),
     arguments_of(text_generation.perplexity),
 )
 def evaluate(options: Namespace, console: Console) -> Answer:

@@ -18,7 +18,6 @@ from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.formats.stored_model import Format
 from keel.model import Model
-from keel.model_card import format_figure
 from keel.report.console import clock
 from keel.training.checkpoint import Checkpoints
 from keel.training.plan import Train
@@ -74,7 +73,7 @@ def _model(path: Path, format: str) -> dict[str, Any]:
         "parent": model.card.parent,
         "hardware": model.card.hardware,
         "steps": f"{model.card.steps:,} in {clock(model.card.seconds)}" if model.card.steps else "",
-        **{f"score {name}": format_figure(value) for name, value in model.card.scores.items()},
+        **{f"score {name}": text for name, text in model.card.score_texts().items()},
         **_recipe(model.card.recipe),
         **_run(path),
     }

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from keel.explain.vector_benchmarks import Analogies
-from keel.metrics.scores import Scores
+from keel.metrics.scores import LabelSuspects, Scores
 
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12
@@ -19,6 +19,9 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if isinstance(scores, Analogies):
         yield from map(str, scores.sections)
     yield str(scores)
+    if scores.suspects is not None:
+        yield from _suspect_lines(scores.suspects)
+        return
     if scores.calibration_error is not None:
         yield f"expected calibration error {scores.calibration_error:.3f} (difference of confidence and accuracy)"
     if len(scores.by_label) > 1:
@@ -31,6 +34,16 @@ def score_lines(scores: Scores) -> Iterator[str]:
         texts = error.text if error.second is None else f"{error.text} | {error.second}"
         predicted = error.predicted or "an empty text"
         yield f"{error.where}: {error.label} predicted as {predicted} ({error.confidence:.2f}): {texts[:100]}"
+
+
+def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:
+    """Likely label errors instead of the errors of the model, which are mostly the same examples."""
+    shown = f", the {len(suspects.found)} most likely" if suspects.total > len(suspects.found) else ""
+    yield f"\nlikely label errors: {suspects.total:,} of {suspects.count:,} labels{shown}"
+    for each in suspects.found:
+        texts = each.text if each.second is None else f"{each.text} | {each.second}"
+        predicted = each.predicted or "no label"
+        yield f"{each.where}: {each.label} is rather {predicted} ({each.confidence:.2f}): {texts[:100]}"
 
 
 def _label_lines(scores: Scores) -> Iterator[str]:

@@ -19,7 +19,7 @@ from keel.events import pluralize
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.model import Model
-from keel.report.console import Console, clock, losses, score_line
+from keel.report.console import Console, clock, score_line
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.capabilities import CausalLM, LanguageModelSystem, MaskedLM
@@ -27,6 +27,7 @@ from keel.systems.system import System, supports
 from keel.tasks import TASKS
 from keel.tasks.head_settings import HeadSettings
 from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.training.loss_names import format_loss, name_loss
 from keel.training.plan import Train
 
 FILE_FLAGS = ("--dev", "--test")
@@ -117,7 +118,8 @@ def pretrain(options: Namespace, console: Console) -> Answer:
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {pluralize(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
-        lines.append(f"validation {losses(evaluations[0])} -> {losses(evaluations[-1]).removeprefix('loss ')}")
+        first, last = (format_loss(event["loss"], event["losses"]) for event in (evaluations[0], evaluations[-1]))
+        lines.append(f"validation {name_loss(evaluations[-1]['losses'])}: {first} -> {last}")
     probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
     lines += [f"{name}: {score_line(scores)}" for name, scores in probed.items()]
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
@@ -202,7 +204,7 @@ def finetune(options: Namespace, console: Console) -> Answer:
             options.settings[name] = comma_separated(options.settings[name]) or options.settings[name]
     tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
     lines = [f"{out} is ready: {pluralize(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
-    lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
+    lines += [f"{name.replace('_', ' ')}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
         lines.append(f"scalar mix: {layer_weights(tuned).brief()}")
     kind = tuned.task.labels.kind if tuned.task else None

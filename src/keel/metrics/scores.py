@@ -1,5 +1,6 @@
 """Scores of a model on a set of examples: values with intervals, the confusion matrix, the most confident errors."""
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -36,7 +37,10 @@ def format_main_score(scores: Mapping[str, Any]) -> str:
     """The main score, formatted, from `Scores.brief()` or from the mean over several runs."""
     main, values = scores["main"], scores["values"]
     if "mean" in scores:
-        return f"{score_name(main)} {scores['mean']:.3f} (mean of {len(values)} runs)"
+        spread = f" ± {scores['std']:.3f}" if "std" in scores else ""
+        listed = ", ".join(f"{value:.3f}" for value in values)
+        what = "mean ± standard deviation" if spread else "mean"
+        return f"{score_name(main)} {scores['mean']:.3f}{spread} ({what} of {len(values)} runs: {listed})"
     return format_score(main, values[main])
 
 
@@ -75,6 +79,39 @@ class ConfusedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelSuspect:
+    """An example, or a word, whose given label is likely to be wrong."""
+
+    where: str
+    label: Any
+    """The given label."""
+    predicted: Any
+    confidence: float
+    """Probability of the predicted label (for multi-label, of the presence or absence that is predicted)."""
+    text: str
+    second: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSuspects:
+    """The most likely label errors, in descending order, and how many there are."""
+
+    found: list[LabelSuspect]
+    total: int
+    """Suspects among all examples; `found` has the first of them."""
+    count: int
+    """Labels that were looked at: those of examples or, for tags, of words."""
+
+    def write(self, path: Path) -> None:
+        """Write the found ones as csv."""
+        columns = [each.name for each in fields(LabelSuspect)]
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(columns)
+            table.writerows([getattr(each, name) for name in columns] for each in self.found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scores:
     """The scores of one model on one set of examples."""
 
@@ -93,6 +130,8 @@ class Scores:
     """Precision, recall, F1 and support of each label that occurs or is predicted; of entities, by type."""
     calibration_error: float | None = None
     """Expected calibration error of the probabilities (15 bins): the mean difference of confidence and accuracy."""
+    suspects: LabelSuspects | None = None
+    """Likely label errors, if `suspects` was given."""
     ties: int = 0
     """Multiple-choice examples whose highest score several choices have; each of n counts 1/n."""
     note: str = ""
@@ -154,6 +193,8 @@ class Scores:
             tables["confusion.tsv"] = [["true \\ predicted", *self.names], *([name, *row] for name, row in rows)]
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if self.suspects:
+                self.suspects.write(folder / "suspects.csv")
             (folder / "scores.json").write_text(json.dumps(self.brief(), indent=1), encoding="utf-8")
             for name, rows in tables.items():
                 lines = ["\t".join(" ".join(str(cell).split()) for cell in row) + "\n" for row in rows]

@@ -21,9 +21,7 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
     """Scores of all words; confidence intervals resample sentences."""
     known = predictions.labels.names
     scheme = detect_scheme([name] for name in known)
-    truth: list[Sequence[str]] = [example.names for example in examples]
-    if scheme != "none":  # the file may have another scheme
-        truth = [write_tags(extract_entities(tags), len(tags), scheme) for tags in truth]
+    truth = tags_in_scheme(examples, known)
     guess: list[Sequence[str]] = [predictions.item(number).tags for number in range(len(predictions))]
     correct = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
     words = np.array(list(map(len, truth)), np.float64)
@@ -59,6 +57,23 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
     )
 
 
+def tags_in_scheme(examples: Examples, known: Sequence[str]) -> list[Sequence[str]]:
+    """The true tags of each sentence in the scheme of the known tags; the file may have another one."""
+    scheme = detect_scheme([name] for name in known)
+    truth: list[Sequence[str]] = [example.names for example in examples]
+    if scheme == "none":
+        return truth
+    return [write_tags(extract_entities(tags), len(tags), scheme) for tags in truth]
+
+
+def show_word(predictions: TagPredictions, position: int) -> tuple[int, str]:
+    """The sentence of a word, by its position among all words, and the word in brackets with its context."""
+    sentence = int(np.searchsorted(predictions.starts, position, side="right")) - 1
+    number, words = position - int(predictions.starts[sentence]), predictions.texts[sentence][1]
+    shown = [*words[max(0, number - CONTEXT) : number], f"[{words[number]}]", *words[number + 1 : number + CONTEXT]]
+    return sentence, " ".join(shown)
+
+
 def _entity_counts(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -84,18 +99,15 @@ def _confusion(
 def _most_confident(
     examples: Examples, predictions: TagPredictions, truth: list[Sequence[str]]
 ) -> list[PredictionError]:
-    sentence_of = np.repeat(np.arange(len(truth)), np.diff(predictions.starts))
     predicted = np.array(predictions.labels.names, dtype=object)[predictions.tag_ids]
     true = np.array([tag for tags in truth for tag in tags], dtype=object)
     wrong = np.flatnonzero(predicted != true)
     errors: list[PredictionError] = []
     for position, confidence in by_confidence(wrong, predictions.estimates[wrong]):
-        sentence = int(sentence_of[position])
-        number, words = position - int(predictions.starts[sentence]), predictions.texts[sentence][1]
-        shown = [*words[max(0, number - CONTEXT) : number], f"[{words[number]}]", *words[number + 1 : number + CONTEXT]]
+        sentence, shown = show_word(predictions, position)
         errors.append(
             PredictionError(
-                where=examples[sentence].location, text=" ".join(shown), label=true[position],
+                where=examples[sentence].location, text=shown, label=true[position],
                 predicted=predicted[position], confidence=confidence,
             )
         )  # fmt: skip

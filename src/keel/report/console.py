@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from keel.events import pluralize
 from keel.metrics.scores import format_main_score, format_score
+from keel.training.loss_names import format_loss, name_loss
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -48,8 +49,8 @@ class Console:
                 documents = pluralize(event["documents"], "document")
                 self._log_line(f"encoded {event['ids']:,} tokens of {documents}", last=False)
             case "scores":
-                seed = f" (seed {event['seed']})" if "seed" in event else ""
-                self.say(f"{event['on']}{seed}: {score_line(event)}")
+                if event.get("runs", 1) > 1:  # of a single run they are the result, which goes to stdout
+                    self.say(f"{event['on']} ({event['run']}): {score_line(event)}")
             case "checkpoint" | "row":  # a row belongs to a result, and results go to stdout
                 pass
             case _ if text := event.get("text"):
@@ -137,8 +138,7 @@ class NotebookBar:
 
 def losses(event: dict[str, Any]) -> str:
     """The loss, with its parts if there are several: "loss 7.600 (mlm 6.910, nsp 0.690)"."""
-    parts = ", ".join(f"{name} {value:.3f}" for name, value in event["losses"].items())
-    return f"loss {event['loss']:.3f}" + (f" ({parts})" if len(event["losses"]) > 1 else "")
+    return f"{name_loss(event['losses'])} {format_loss(event['loss'], event['losses'])}"
 
 
 def _short_number(value: float) -> str:
