@@ -485,7 +485,7 @@ def test_frozen_scratch_seeds_and_folds(base: Path, reviews: list[tuple[str, str
     scratch = finetune(parent, reviews, from_scratch=True, epochs=1, device="cpu")
     assert not torch.allclose(parent.encoder.state_dict()["words.weight"], scratch.encoder.state_dict()["words.weight"])
     several = finetune(parent, reviews, seeds=2, folds=2, epochs=1, device="cpu")
-    assert len(several.card.scores["seeds"]["values"]) == 2
+    assert len(several.card.scores["dev_seeds"]["values"]) == 2
     assert len(several.card.scores["folds"]["values"]) == 2
 
 

@@ -163,7 +163,7 @@ def test_pretrain_prints_the_folder_and_the_validation_loss(
     code, out, err = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
     assert code == 0
     assert f"{tmp_path / 'm'} is ready: 2 steps" in out
-    assert "validation loss " in out
+    assert "validation loss: " in out
     assert "nsp" in out
     assert f"--model {tmp_path / 'm'}" in out
     assert "step 2/2  loss " in err

@@ -142,8 +142,9 @@ def three() -> Examples:
     ],
 )
 def test_settings_that_do_not_fit_are_refused(data: Any, settings: dict[str, Any], flag: str) -> None:
+    settings = {"dev": "25%", **settings}
     with pytest.raises(UsageError, match=flag.replace("-", "[-_]")):
-        keel.finetune("onehot", data(), **{"dev": "25%", **settings})
+        keel.finetune("onehot", data(), **settings)
 
 
 def test_fasttext_has_no_class_weights() -> None:

@@ -200,7 +200,7 @@ def test_the_whole_path(tmp_path: Path, subwords: Tokenizer) -> None:
     path.write_text("\n".join(lines))
     settings: dict[str, Any] = {"task": "tag", "crf": True, "epochs": 8, "lr": 5e-3, "device": "cpu", "dev": "20%"}
     model = finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
-    assert set(model.card.scores) == {"folds", "dev", "seeds", "test"}
+    assert set(model.card.scores) == {"folds", "dev", "dev_seeds", "test", "test_seeds"}
     assert model.card.scores["test"]["main"] == "entity_f1"
     assert set(model.card.scores["test"]["by_label"]) == {"LOC", "PER"}
     again = Model.load(tmp_path / "m")

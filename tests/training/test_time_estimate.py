@@ -43,11 +43,11 @@ def test_a_run_reports_a_smooth_estimate(monkeypatch: pytest.MonkeyPatch) -> Non
     class Slow(Plane):
         steps = 0
 
-        def forward(self, *given: Any) -> Any:
+        def forward(self, batch: Any, state: None = None) -> Any:
             nonlocal now
             self.steps += 1
             now += 30.0 if self.steps == 1 else 4.0 if self.steps % 17 == 0 else 0.1
-            return super().forward(*given)
+            return super().forward(batch, state)
 
     events: list[Event] = []
     data = torch.randn(50, 2, generator=torch.Generator().manual_seed(1))

@@ -62,12 +62,12 @@ def _suspect_labels(estimates: np.ndarray, given: np.ndarray) -> tuple[np.ndarra
 
 
 def _suspect_label_sets(estimates: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same for the label of each example that is most in doubt: present or absent against its probability."""
+    """The same for the label of each example that is most likely to be missing, or to be there by mistake."""
     present = safe_ratio((estimates * given).sum(0), given.sum(0))
     absent = safe_ratio((estimates * ~given).sum(0), (~given).sum(0))
     suspect = np.where(given, estimates <= absent, estimates >= present)
-    doubt = np.where(suspect, np.where(given, 1 - estimates, estimates), -1.0)
-    worst = doubt.max(1)
+    chance = np.where(suspect, np.where(given, 1 - estimates, estimates), -1.0)
+    worst = chance.max(1)
     return worst, np.where(worst >= 0.5, 2 * worst - 1, np.nan)
 
 
