@@ -48,16 +48,12 @@ def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:
 
 def _label_lines(scores: Scores) -> Iterator[str]:
     """Precision, recall, F1 and support of each label; of many labels, of those with the lowest F1."""
-    chosen = [*scores.by_label.items()]
+    rows = scores.label_rows()
     unit = "entity type" if scores.main == "entity_f1" else "label"
     title = f"by {unit}"
-    if len(chosen) > SHOWN_LABELS:
-        title = f"the {SHOWN_LABELS} of {len(chosen)} {unit}s with the lowest F1 (all of them with --json or --out)"
-        chosen = sorted(chosen, key=lambda item: (item[1].f1.value, -item[1].support))[:SHOWN_LABELS]
-    rows = [
-        [name, *(f"{score.value:.3f}" for score in (each.precision, each.recall, each.f1)), f"{each.support:,}"]
-        for name, each in chosen
-    ]
+    if len(rows) > SHOWN_LABELS:
+        title = f"the {SHOWN_LABELS} of {len(rows)} {unit}s with the lowest F1 (all of them with --json or --out)"
+        rows = sorted(rows, key=lambda row: (float(row[3]), -int(row[4])))[:SHOWN_LABELS]
     yield f"\n{title}"
     yield from _aligned([["", "precision", "recall", "F1", "support"], *rows])
 

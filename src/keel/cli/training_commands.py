@@ -204,7 +204,9 @@ def finetune(options: Namespace, console: Console) -> Answer:
             options.settings[name] = comma_separated(options.settings[name]) or options.settings[name]
     tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
     lines = [f"{out} is ready: {pluralize(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
-    lines += [f"{name.replace('_', ' ')}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
+    single = {"dev": "dev (best seed)", "test": "test (that seed)"} if "dev_seeds" in tuned.card.scores else {}
+    for name, scores in tuned.card.scores.items():
+        lines.append(f"{single.get(name, name.replace('_', ' '))}: {score_line(scores)}")
     if tuned.task is not None and tuned.task.mix is not None:
         lines.append(f"scalar mix: {layer_weights(tuned).brief()}")
     kind = tuned.task.labels.kind if tuned.task else None

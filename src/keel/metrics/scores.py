@@ -17,6 +17,7 @@ from keel.metrics.bootstrap import Score
 
 ERRORS = 20
 CONFUSED = 20
+LABEL_COLUMNS = ("label", "precision", "recall", "f1", "support")
 CARD_LABELS = 20
 """Labels up to which a model card has the scores of each."""
 MIN_COLLAPSED = 10
@@ -168,6 +169,13 @@ class Scores:
             for true, guess in cells
         ]
 
+    def label_rows(self, form: str = ".3f") -> list[list[str]]:
+        """Label, precision, recall, F1 and support (`LABEL_COLUMNS`) as text, a row for each label."""
+        return [
+            [name, *(format(score.value, form) for score in (each.precision, each.recall, each.f1)), f"{each.support}"]
+            for name, each in self.by_label.items()
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         confused = {} if self.confusion is None else {"confused": [asdict(pair) for pair in self.confused]}
@@ -183,11 +191,7 @@ class Scores:
         columns = [each.name for each in fields(PredictionError)]
         tables = {"errors.tsv": [columns, *([getattr(error, name) for name in columns] for error in self.errors)]}
         if self.by_label:
-            rows = [
-                [name, *(f"{value:.4f}" for value in (of.precision.value, of.recall.value, of.f1.value)), of.support]
-                for name, of in self.by_label.items()
-            ]
-            tables["labels.tsv"] = [["label", "precision", "recall", "f1", "support"], *rows]
+            tables["labels.tsv"] = [list(LABEL_COLUMNS), *self.label_rows(".4f")]
         if self.confusion is not None:
             rows = zip(self.names, self.confusion, strict=True)
             tables["confusion.tsv"] = [["true \\ predicted", *self.names], *([name, *row] for name, row in rows)]
@@ -208,11 +212,17 @@ class Scores:
     def _repr_html_(self) -> str:
         """The scores in a notebook."""
         rows = [
-            (name, f"{score.value:.3f}", "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}")
+            (
+                score_name(name),
+                f"{score.value:.3f}",
+                "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}",
+            )
             for name, score in self.values.items()
         ]
         title = f"Scores on {pluralize(self.count, 'example')}{self.note and f'; {self.note}'}"
-        return html_table(title, ("score", "value", "95% interval"), rows)
+        table = html_table(title, ("score", "value", "95% interval"), rows)
+        labels = html_table("By label", LABEL_COLUMNS, self.label_rows(), total=len(self.by_label))
+        return table + (labels if len(self.by_label) > 1 else "")
 
     def __str__(self) -> str:
         positive = f" (binary F1 is for class {self.positive!r})" if self.positive is not None else ""

@@ -102,7 +102,7 @@ class TextClassification(Task):
         kind, head = self.labels.kind, self.head
         binary = isinstance(kind, SingleLabel) and len(self.labels.names) == 2
         if head.threshold != DEFAULT_THRESHOLD and not (binary or isinstance(kind, MultiLabel)):
-            what = f"these labels are {kind.describe(self.labels):.60}"
+            what = f"there are {len(self.labels.names)} classes" if kind.has_classes else "these labels are numbers"
             raise UsageError(f"--threshold is for two classes or multi-label data, and {what}: leave it out")
         if head.calibrate and not isinstance(kind, SingleLabel | MultiLabel):
             raise UsageError("--calibrate is for classes, and these labels are numbers: leave it out")
