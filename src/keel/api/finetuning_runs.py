@@ -121,7 +121,8 @@ class FineTuningRuns:
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
         objective = None if self.setup.freeze or task.network else task.system.finetuning_policy.custom_update(task)
-        if objective is not None and self.setup.head.class_weights != "none":
+        weighted = objective is None or isinstance(objective, LinearTraining)
+        if not weighted and self.setup.head.class_weights != "none":
             what = f"{task.system.name}'s own update has no class weights"
             raise UsageError(f"{what}: leave out --class-weights, or use another system")
         if self.setup.head.lm_loss:

@@ -115,7 +115,9 @@ class FineTuningSetup:
 
     @property
     def default_dev(self) -> str:
-        """Validation examples by default: a share, or none if training cross-validates."""
+        """Validation examples by default: a share, or none if training cross-validates and no setting needs them."""
+        if self.head.tuned_on_dev:
+            return "10%"
         custom = not self.freeze and not self.has_network and self.task.labels_texts
         return "none" if custom and self.system.finetuning_policy.cross_validates else "10%"
 

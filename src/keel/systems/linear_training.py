@@ -1,5 +1,6 @@
 """Training of a task's last linear layer on fixed features as a convex problem, inside the one training loop."""
 
+from statistics import mean, stdev
 from typing import Any, ClassVar
 
 import torch
@@ -42,17 +43,18 @@ class LinearTraining(CustomUpdate):
 
     def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         kind, classifier = self.task.labels.kind, self.task.classifier
+        self.task.setup(data)  # class weights
         rows, targets = self.features(data), data.targets[torch.from_numpy(data.example_indices)]
         with torch.no_grad():
             if rng.step == 0:
-                errors = _class_errors if isinstance(kind, SingleLabel) else None
-                seed = derive_seed(rng.seed, "folds")
-                found = fit_linear(rows, targets, self.task.labels.outputs, kind.loss, self.l2, seed, errors)
+                errors = self._class_errors if isinstance(kind, SingleLabel) else None
+                seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
+                found = fit_linear(rows, targets, self.task.labels.outputs, losses, self.l2, seed, errors)
                 classifier.weight.copy_(found.weight.T)
                 classifier.bias.copy_(found.bias)
                 self.strength.fill_(found.l2)
                 self.fold_errors[: len(found.errors)] = torch.tensor(found.errors)
-            loss = kind.loss(rows.matrix @ classifier.weight.T + classifier.bias, targets).mean()
+            loss = self.task.example_losses(rows.matrix @ classifier.weight.T + classifier.bias, targets).mean()
         counts = float(len(examples))
         return {"loss": float(loss) * counts}, {"loss": counts, "examples": counts}
 
@@ -68,8 +70,9 @@ class LinearTraining(CustomUpdate):
         if len(errors) < 2 or not isinstance(self.task.labels.kind, SingleLabel):
             return None
         values = [1 - error for error in errors]
-        return {"main": "accuracy", "mean": sum(values) / len(values), "values": values}
+        main = "accuracy" if self.task.class_weights is None else "weighted_accuracy"
+        return {"main": main, "mean": mean(values), "std": stdev(values), "values": values}
 
-
-def _class_errors(logits: Tensor, targets: Tensor) -> Tensor:
-    return (logits.argmax(1) != targets).float()
+    def _class_errors(self, logits: Tensor, targets: Tensor) -> Tensor:
+        wrong = (logits.argmax(1) != targets).float()
+        return wrong if self.task.class_weights is None else wrong * self.task.class_weights[targets]
