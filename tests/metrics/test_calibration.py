@@ -1,5 +1,7 @@
 """Calibration against scipy and scikit-learn."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,7 @@ def overconfident(sigmoid: bool) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_temperature_is_that_of_the_lowest_negative_log_likelihood(sigmoid: bool) -> None:
     logits, targets = overconfident(sigmoid)
     loss = F.binary_cross_entropy_with_logits if sigmoid else F.cross_entropy
-    best = minimize_scalar(lambda t: loss(logits.double() / t, targets.double() if sigmoid else targets).item(),
+    best: Any = minimize_scalar(lambda t: loss(logits.double() / t, targets.double() if sigmoid else targets).item(),
                            bounds=(0.2, 10), method="bounded")  # fmt: skip
     found = fit_temperature(logits, targets, sigmoid=sigmoid)
     assert found == pytest.approx(best.x, abs=1e-3)

@@ -22,8 +22,8 @@ from keel.cli.command import (
     lines_of,
     load,
     model_flag,
-    prompt_of,
     optional_value,
+    prompt_of,
     section,
 )
 from keel.cli.score_lines import score_lines

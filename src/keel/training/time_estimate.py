@@ -14,7 +14,7 @@ class TimeEstimate:
 
     def __init__(self) -> None:
         self.recent: deque[float] = deque(maxlen=WINDOW)
-        self.average: float | None = None
+        self.average = 0.0
         self.count = 0
 
     def add(self, seconds: float, work: float) -> None:
@@ -23,11 +23,10 @@ class TimeEstimate:
             self.recent.clear()
         self.recent.append(seconds / work)
         typical = median_low(self.recent)
-        started = self.average is not None and self.count > WINDOW  # before, the median is the best there is
-        self.average = self.average + SMOOTHING * (typical - self.average) if started else typical
+        share = SMOOTHING if self.count > WINDOW else 1.0  # of few measurements the median is the best there is
+        self.average += share * (typical - self.average)
         self.count += 1
 
     def seconds_for(self, work: float) -> float:
         """The time that this much work will take."""
-        assert self.average is not None
         return self.average * work
