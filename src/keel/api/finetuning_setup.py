@@ -156,7 +156,9 @@ def _head_defaults(
     if "pair_encoding" in task.head_fields and "orders" not in settings:
         frozen_features = freeze and not isinstance(start, CountBased)
         pair_encoding = "siamese" if frozen_features else start.default_pair_encoding
-    return HeadSettings(mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding)
+    pooled = freeze and not has_network and "pool" in task.head_fields
+    pool = start.default_frozen_pool if pooled else "default"
+    return HeadSettings(pool=pool, mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding)
 
 
 def _new_model(

@@ -67,6 +67,7 @@ class Bert(TransformerSystem):
         "base": {"layers": 12, "width": 768},
         "large": {"layers": 24, "width": 1024},
     }
+    default_frozen_pool = "mean"  # the pooler is trained by nothing, or by next sentence prediction
     pretraining_defaults = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
     tunable = (
         "dropout",

@@ -44,6 +44,8 @@ class System(Validated):
     """The settings that may change in continued pre-training."""
     default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """Pooling of a classification head by default; default is the encoder's pooled output."""
+    default_frozen_pool: ClassVar[Literal["default", "mean"]] = "default"
+    """The same for a frozen encoder, where default is `default_pool`."""
     default_pair_encoding: ClassVar[Literal["default", "siamese"]] = "default"
     """Encoding of text pairs by default, if the encoder is not frozen; default is cross-encoding."""
     default_sentences: ClassVar[Sentences] = "split"

@@ -41,6 +41,8 @@ MAX_PADDED = 1 << 20
 """Tokens of a batch of inference, padding included: some systems read texts of a million tokens."""
 
 
+FROZEN_TAGGING_LR = 1e-2
+"""Learning rate of a linear layer on the vectors of a frozen encoder's tokens."""
 MIX_LR = 1e-2
 """Smallest learning rate of a scalar mix's weights: at that of the head they stay near their initial mean."""
 
@@ -140,7 +142,8 @@ class Task(EncoderObjective):
             return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
         if isinstance(system, WordSystem) and not cls.labels_texts:
             return WordSystem.finetuning_defaults(system, frozen)
-        return system.finetuning_defaults(frozen)
+        defaults = system.finetuning_defaults(frozen)
+        return defaults if cls.labels_texts or not frozen else replace(defaults, lr=FROZEN_TAGGING_LR)
 
     def load_head_from(self, other: "Task") -> None:
         """Initialise from another task of this class, apart from its encoder."""
