@@ -94,7 +94,9 @@ SYSTEM_CASES: dict[str, Case] = {
     "transformer": _from_labels("transformer", finetune=TRANSLATED),
     "seq2seq": _from_labels("seq2seq", finetune=TRANSLATED),
     "gpt": _pretrained("gpt", queries=CAUSAL, finetune=LOW_RATE),
-    "bert": _pretrained("bert", more=MORE | {"lr": 1e-4, "warmup": 0.01}, queries=("vectors", "fill"), finetune=LOW_RATE),
+    "bert": _pretrained(
+        "bert", more=MORE | {"lr": 1e-4, "warmup": 0.01}, queries=("vectors", "fill"), finetune=LOW_RATE
+    ),
 }
 """The systems of which runs are recorded, by name; the contract tests cover all systems."""
 

@@ -16,6 +16,7 @@ from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens
 from keel.config import Doc, replace, to_dict, unknown_name, write_toml
 from keel.data.corpus import Corpus
+from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.documents import Documents
 from keel.data.examples import Columns
 from keel.data.token_store import Tokens
@@ -196,7 +197,8 @@ def _tokenizer(
     min_count = text.min_count or (system.default_min_count if text.tokenizer == "words" else 0)
     text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=min_count)
     # The key is that of earlier versions, so that their runs find their tokenizer.
-    key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{explicit}".encode()).hexdigest()[:12]
+    snapshot = CorpusSnapshot.of(corpus)
+    key = hashlib.blake2b(f"{to_dict(text)} {seed} {snapshot.fingerprint}{explicit}".encode()).hexdigest()[:12]
     stored = run and run / f"{TOKENIZER}{key}"
     if stored and stored.is_dir():
         return Tokenizer.load(stored)
@@ -212,6 +214,7 @@ def _tokenizer(
             seed=seed,
         )
         tokenizer = train_tokenizer(corpus, settings, report)
+        snapshot.require_unchanged()
     else:
         tokenizer = Tokenizer.load(text.tokenizer)
     if stored:

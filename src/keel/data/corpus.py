@@ -19,7 +19,7 @@ from keel.data.memory_sources import Frame, is_records, plain_source, source_ite
 from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.table_files import read_table
 from keel.data.text_encodings import replace_all_surrogates, replace_surrogates
-from keel.data.text_files import TextFile, file_kind, refuse_special_file
+from keel.data.text_files import TextFile, file_kind, refuse_special_file, unreadable
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 
@@ -153,12 +153,20 @@ class Corpus:
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
             digest.update(f"\0{file_kind(path)}\0".encode())
-            with open(path, "rb") as file:
-                while block := file.read(1 << 22):
-                    digest.update(block)
+            try:
+                with open(path, "rb") as file:
+                    while block := file.read(1 << 22):
+                        digest.update(block)
+            except OSError as error:
+                raise unreadable(self._name(path), error) from None
         for text in self._texts:
             digest.update(text.encode() + b"\xff")
         return digest.hexdigest()
+
+    @property
+    def stable_files(self) -> list[Path]:
+        """Its files, apart from the copy of standard input, which nobody else writes to."""
+        return [path for path in self.files if not (self._spool and str(path) == self._spool.name)]
 
     def __str__(self) -> str:
         return self._listed([Path(self._name(path)).name for path in self.files[:3]])

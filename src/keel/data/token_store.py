@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 
 from keel.config import cache_folder
 from keel.data.corpus import Corpus
+from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.encoding_worker import Encoded, encode_chunks, id_type
 from keel.data.ordered_map import default_workers
 from keel.data.tokenizer import Tokenizer
@@ -78,9 +79,10 @@ class Tokens:
         on_event: OnEvent = ignore,
     ) -> "Tokens":
         """Encode a corpus (resuming a killed run), or open it if it is complete; without a folder, in the cache."""
+        snapshot = CorpusSnapshot.of(corpus)
         settings = {
             "format": FORMAT,
-            "corpus": corpus.fingerprint(),
+            "corpus": snapshot.fingerprint,
             "tokenizer": tokenizer.fingerprint(),
             "words": words,
         }
@@ -96,7 +98,7 @@ class Tokens:
                 except DamagedError as error:
                     note(on_event, f"{error.damage}: encoding the text again")
                     _remove(folder)
-            _build(corpus, tokenizer, folder, settings, workers or default_workers(), on_event)
+            _build(snapshot, tokenizer, folder, settings, workers or default_workers(), on_event)
         return cls.open(folder)
 
     @classmethod
@@ -155,9 +157,16 @@ class _Progress:
 
 
 def _build(
-    corpus: Corpus, tokenizer: Tokenizer, folder: Path, settings: dict[str, Any], workers: int, on_event: OnEvent
+    snapshot: CorpusSnapshot,
+    tokenizer: Tokenizer,
+    folder: Path,
+    settings: dict[str, Any],
+    workers: int,
+    on_event: OnEvent,
 ) -> None:
-    progress = _read_progress(folder, settings)
+    corpus = snapshot.corpus
+    source = {"settings": settings, "files": snapshot.versions}
+    progress = _read_progress(folder, source)
     if progress.chunks:
         note(on_event, f"resuming encoding after {progress.ids:,} tokens in {folder}")
     unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
@@ -169,10 +178,15 @@ def _build(
             progress.unknown += int(np.count_nonzero(encoded.ids == unknown))
             if time.monotonic() - last >= COMMIT_SECONDS:
                 files.sync()
-                _write_json(folder / "progress.json", {"settings": settings, "progress": asdict(progress)})
+                _write_json(folder / "progress.json", source | {"progress": asdict(progress)})
                 on_event({"event": "tokens", "ids": progress.ids, "documents": progress.documents})
                 last = time.monotonic()
         files.sync()
+    try:
+        snapshot.require_unchanged()
+    except KeelError:
+        _remove(folder)
+        raise
     names = ["ids.bin", "bounds.bin"] + ["words.bin"] * settings["words"]
     if not progress.ids:
         _remove(folder)
@@ -258,10 +272,12 @@ def _remove(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _read_progress(folder: Path, settings: dict[str, Any]) -> _Progress:
+def _read_progress(folder: Path, source: dict[str, Any]) -> _Progress:
+    """The progress of a build from the same source: the settings and the state of the files."""
     try:
         stored = json.loads((folder / "progress.json").read_text())
-        return _Progress(**stored["progress"]) if stored["settings"] == settings else _Progress()
+        same = all(stored[name] == value for name, value in source.items())
+        return _Progress(**stored["progress"]) if same else _Progress()
     except (OSError, ValueError, KeyError, TypeError):
         return _Progress()
 
