@@ -107,8 +107,8 @@ def fasttext_run(**settings: float) -> Callable[..., list[str]]:
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
             file.writelines(f"__label__{label} {text}\n" for text, (_, label) in zip(known, train, strict=True))
             file.flush()
-            model = fasttext.train_supervised(file.name, verbose=0, seed=seed, thread=1, **settings)  # pyright: ignore
-        found = model.f.multilinePredict([f"{text}\n" for text in segmented(texts)], 1, 0.0, "strict")[1]
+            model = fasttext.train_supervised(file.name, verbose=0, seed=seed + 1, thread=1, **settings)  # pyright: ignore
+        found = model.f.multilinePredict([f"{text}\n" for text in segmented(texts)], 1, 0.0, "strict")[0]
         return [label.removeprefix("__label__") for (label,) in found]
 
     return predict

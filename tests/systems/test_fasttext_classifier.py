@@ -195,8 +195,8 @@ def test_resume_is_bit_exact_with_one_thread(tmp_path: Path) -> None:
     assert cut.tensors().keys() == whole.tensors().keys()
     for name, tensor in cut.tensors().items():
         assert torch.equal(tensor, whole.tensors()[name])
-    with pytest.raises(UsageError, match="word_ngrams"):
-        finetune("fasttext", TEXTS, out=tmp_path / "cut", **settings, word_ngrams=2)
+    with pytest.raises(UsageError, match="label_loss"):
+        finetune("fasttext", TEXTS, out=tmp_path / "cut", **settings | {"label_loss": "softmax"})
 
 
 def test_two_threads_reach_the_same_predictions() -> None:
@@ -215,3 +215,22 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         FastText(buckets=0)
     (tmp_path / "train.txt").write_text("__label__a one two\n__label__b three\n" * 3)
     assert finetune("fasttext", tmp_path / "train.txt", **QUICK).label_names == ("a", "b")
+
+
+def test_epochs_lr_and_buckets_follow_the_data_unless_given() -> None:
+    rng = np.random.default_rng(0)
+    examples = [(" ".join(rng.choice(["a", "b", "c", "d", "e"], 4)), str(number % 2)) for number in range(100)]
+    train = finetune("fasttext", examples, dev=None, threads=1).card.recipe["train"]
+    assert (train["epochs"], train["lr"]) == (100, 1.0)
+    model = finetune("fasttext", examples, dev=None, threads=1, epochs=2, lr=0.1, buckets=3000)
+    train = model.card.recipe["train"]
+    assert (train["epochs"], train["lr"]) == (2, 0.1)
+    assert model.system.buckets == 3000  # pyright: ignore[reportAttributeAccessIssue]
+    new = finetune("fasttext", examples, dev=None, threads=1, steps=3)
+    assert new.card.recipe["train"]["epochs"] == 0
+    assert isinstance(new.system, FastText)
+    assert new.system.word_ngrams == 2
+    assert new.system.buckets == 32, "25 bigrams of 5 words, and 5 with the end of the line"
+    policy = new.system.finetuning_policy
+    assert policy.fit_to_size(1_000_000) == {"epochs": 5, "lr": 0.5}
+    assert policy.by_data_size.keys() == policy.fit_to_size(10).keys()

@@ -76,6 +76,8 @@ def finetune(
     )
     if examples.dev is None and (flags := setup.head.tuned_on_dev):
         raise UsageError(f"{flags[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
+    setup = setup.fit_to_size(len(examples.train))
+    plan = setup.train
     with World.join(plan.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
         start, labels = setup.starting_model(examples.train, examples.labels, report)
         runs = FineTuningRuns(setup, start, labels, report)

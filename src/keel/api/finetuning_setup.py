@@ -47,6 +47,8 @@ class FineTuningSetup:
     text: VocabularySettings
     has_network: bool
     """Whether the head has a network between encoder and classifier."""
+    given: frozenset[str] = frozenset()
+    """Names of the settings that were given."""
 
     @classmethod
     def resolve(
@@ -111,7 +113,14 @@ class FineTuningSetup:
             head=head,
             text=text,
             has_network=has_network,
+            given=frozenset(settings),
         )
+
+    def fit_to_size(self, examples: int) -> Self:
+        """These settings with the defaults for this number of examples; what was given stays."""
+        fitted = self.system.finetuning_policy.fit_to_size(examples) if self.train.optimizer == "own" else {}
+        kept = self.given | ({"epochs"} if self.given & {"steps", "minutes"} else set())
+        return replace(self, train=replace(self.train, **{name: fitted[name] for name in fitted.keys() - kept}))
 
     @property
     def default_dev(self) -> str:

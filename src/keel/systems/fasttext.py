@@ -8,7 +8,7 @@ of rows (buckets).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -38,6 +38,12 @@ from keel.training.counter_rng import CounterRng
 from keel.training.objective import State
 from keel.training.plan import Train
 
+UPDATES, MOST_EPOCHS = 40_000, 100
+"""Updates by single texts that a classifier needs, and the most epochs to reach them."""
+SMALL, SMALL_LR, LARGE_LR = 20_000, 1.0, 0.5
+"""Learning rates of a classifier for fewer texts than SMALL, and for more."""
+MOST_BUCKETS = 2_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class FastText(Word2vec):
@@ -47,8 +53,8 @@ class FastText(Word2vec):
     """Shortest character n-grams, counting the boundary characters < and > of a word."""
     max_n: Annotated[int, Ge(0)] = 6
     """Longest character n-grams; 0: words only."""
-    buckets: Annotated[int, Ge(0)] = 2_000_000
-    """Hash buckets of n-gram vectors."""
+    buckets: Annotated[int, Ge(0)] = MOST_BUCKETS
+    """Hash buckets of n-gram vectors; 0, for a classifier: as many as it has distinct n-grams, to a power of two."""
     kept_buckets: Annotated[int, Ge(-1)] = -1
     """Buckets left in a pruned model; -1: not pruned."""
     supervised: bool = False
@@ -75,7 +81,7 @@ class FastText(Word2vec):
             raise UsageError(f"{what}: use the model before pruning")
         if self.min_n > self.max_n:
             raise UsageError(f"min_n must be between 0 and max_n ({self.max_n}), not {self.min_n}")
-        if not self.buckets and (self.max_n > 0 or self.word_ngrams > 1):
+        if not self.buckets and not self.supervised and (self.max_n > 0 or self.word_ngrams > 1):
             raise UsageError("buckets must be 1 or more for n-grams, not 0")
 
     @property
@@ -94,7 +100,7 @@ class FastText(Word2vec):
     def finetuning_defaults(self, frozen: bool) -> Train:
         if frozen:
             return super().finetuning_defaults(frozen)
-        return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
+        return Train(optimizer="own", epochs=5, batch=1024, lr=LARGE_LR, warmup=0, evaluate_every=0, device="cpu")
 
     def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
         if task == "pretrain" and self.supervised:
@@ -117,7 +123,7 @@ class FastText(Word2vec):
         return FastTextFineTuning(self)
 
     def from_scratch(self) -> Self:
-        return replace(self, supervised=True, min_n=0, max_n=0)
+        return replace(self, supervised=True, min_n=0, max_n=0, word_ngrams=2, buckets=0)
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
@@ -149,6 +155,23 @@ class FastTextFineTuning(FineTuningPolicy):
     """Fine-tuning of fastText's classifier: bags of words and n-grams with SGD updates of its own."""
 
     system: FastText
+    by_data_size: ClassVar[dict[str, str]] = {
+        "epochs": f"5, more below {UPDATES // 5:,} texts: {UPDATES:,} / texts, at most {MOST_EPOCHS}",
+        "lr": f"{LARGE_LR:g}, {SMALL_LR:g} below {SMALL:,} texts",
+    }
+
+    def fit_to_size(self, examples: int) -> dict[str, float]:
+        epochs = min(MOST_EPOCHS, max(5.0, UPDATES / max(1, examples)))
+        return {"epochs": epochs, "lr": SMALL_LR if examples < SMALL else LARGE_LR}
+
+    def fit_to_texts(self, texts: Sequence[str], tokenizer: Tokenizer) -> FastText:
+        if self.system.buckets or not self.system.supervised:
+            return self.system
+        ids, lengths = tokenizer.encode_flat(list(texts))
+        probe = FastTextFineTuning(replace(self.system, buckets=MOST_BUCKETS))
+        *_, units = probe.subword_inputs(ids, np.append(0, np.cumsum(lengths)), tokenizer)
+        distinct = max(1, len(units.unit_ids.unique()))
+        return replace(self.system, buckets=min(MOST_BUCKETS, 1 << (distinct - 1).bit_length()))
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)

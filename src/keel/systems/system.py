@@ -171,6 +171,13 @@ class FineTuningPolicy:
         """The settings of a new model that depend on the labelled texts, such as the size of a hash table."""
         return self.system
 
+    by_data_size: ClassVar[dict[str, str]] = {}
+    """Training settings whose defaults depend on the number of examples, and how, in words."""
+
+    def fit_to_size(self, examples: int) -> dict[str, float]:
+        """The settings of `by_data_size` for this number of examples."""
+        return {}
+
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with the tokens that this system needs beside those of the text."""
         return tokenizer
