@@ -8,15 +8,15 @@ from keel.checks.check_report import Finding, Report
 from keel.checks.corpus_checks import CorpusFacts
 from keel.checks.label_checks import findings_between, label_facts, label_findings
 from keel.checks.size_advice import recommend
+from keel.checks.task_detection import detect_task, first_lines, has_labels
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.memory_sources import Frame, plain_source
-from keel.data.table_sources import FASTTEXT
 from keel.data.table_writing import write_cleaned
 from keel.data.text_files import file_kind, open_text
-from keel.errors import KeelError, UsageError
-from keel.events import Event, OnEvent, ignore
+from keel.errors import KeelError, RowErrors, UsageError, collect_row_errors
+from keel.events import Event, OnEvent, ignore, pluralize
 from keel.model import Model
 from keel.tasks import TASKS
 from keel.training.plan import Train
@@ -64,24 +64,32 @@ def check(
         name = names[0]
         facts = report.files[name] = {}
         events: list[Event] = []
-        try:
-            if named and file_kind(path) != "parquet":
-                encodings = [open_text(each, columns.encoding).encoding for each in group]
-                facts["encoding"] = " and ".join(dict.fromkeys(encodings))
-            if examples := _labelled(group if len(group) > 1 else path, task, columns, events.append):
-                examples = skip_unlabelled(examples, events.append)
-                is_training_file = task and not labelled and not (model and model.task)
-                labelled.append(examples)
-                facts |= label_facts(examples, model)
-                report.findings += label_findings(examples, model, TASKS[task] if is_training_file else None)
-            else:
-                text_column = columns.text_column or "text"
-                corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=events.append)
-                corpora.append(CorpusFacts(corpus, tokenizer))
-                facts |= corpora[-1].facts
-                report.findings += corpora[-1].findings()
-        except KeelError as error:
-            report.findings.append(Finding.of("error", str(error), *names))
+        whole = group if len(group) > 1 else path
+        with collect_row_errors() as invalid:
+            try:
+                if named and file_kind(path) != "parquet":
+                    encodings = [open_text(each, columns.encoding).encoding for each in group]
+                    facts["encoding"] = " and ".join(dict.fromkeys(encodings))
+                if detected := "" if task else detect_task(path, columns):
+                    facts["task"] = f"{detected} (detected)"
+                if examples := _labelled(whole, task or detected, columns, invalid, events.append):
+                    examples = skip_unlabelled(examples, events.append)
+                    is_training_file = task and not labelled and not (model and model.task)
+                    labelled.append(examples)
+                    facts |= label_facts(examples, model)
+                    report.findings += label_findings(examples, model, TASKS[task] if is_training_file else None)
+                else:
+                    text_column = columns.text_column or "text"
+                    corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=events.append)
+                    corpora.append(CorpusFacts(corpus, tokenizer))
+                    facts |= corpora[-1].facts
+                    report.findings += corpora[-1].findings()
+            except KeelError as error:
+                report.findings.append(Finding.of("error", str(error), *names))
+        report.findings += [Finding.of("error", str(error), *names) for error in invalid.first]
+        if further := invalid.count - len(invalid.first):
+            what = pluralize(further, "more row is invalid", "more rows are invalid")
+            report.findings.append(Finding("error", name, f"{what}, like those above", "correct or drop them"))
         for message in dict.fromkeys(event["text"] for event in events):
             found = Finding.of("note", message, *names)
             report.findings.append(replace(found, severity="warning") if ":" in found.where else found)
@@ -121,34 +129,34 @@ def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Pa
 
 
 def _first_line(path: Path, columns: Columns) -> str:
-    try:
-        return next((line for _, line in open_text(path, columns.encoding) if line.strip()), "")
-    except KeelError:  # reported when the whole file is read
-        return ""
+    return next((line for line in first_lines(path, columns) if line.strip()), "")
 
 
-def _labelled(path: Any, task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
-    """The examples of a source, if there is a task or the source has labels."""
+def _labelled(path: Any, task: str, columns: Columns, invalid: RowErrors, on_event: OnEvent) -> Examples | None:
+    """The examples of a source, if there is a task or the source has labels; `invalid` gets the errors of its rows."""
     if task:
         examples = TASKS[task].read_examples(path, columns, on_event)
         if task == "seq2seq" and examples.kind is None:
             remedy = "name the file of targets after it, or give a table with a column for each"
             raise KeelError(f"{examples.source} has sources without targets: {remedy}")
         return examples
-    if isinstance(path, Path) and file_kind(path) == "txt":
-        first = _first_line(path, columns)
-        if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
-            return None
+    if isinstance(path, Path) and file_kind(path) == "txt" and not has_labels(path, columns):
+        return None
+    rows = RowErrors()
     for pair in (True, False):
         events: list[Event] = []
         try:
-            examples = read_examples(path, pair=pair, columns=columns, on_event=events.append)
+            with collect_row_errors() as rows:
+                examples = read_examples(path, pair=pair, columns=columns, on_event=events.append)
         except KeelError as error:
             if not pair and (columns.label_column or "label" in str(error)):
                 raise
             continue
         if examples.kind:
+            invalid.extend(rows)
             for event in events:
                 on_event(event)
             return examples
+    if isinstance(path, Path) and file_kind(path) in ("csv", "tsv"):  # as raw text, its rows may have any length
+        invalid.extend(rows)
     return None

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, get_args
 
 from keel.data.notebook_html import html_table
 from keel.errors import for_caller
+from keel.events import pluralize
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -86,8 +87,8 @@ class Report:
             yield str(finding)
         for fact, value in self.forecast.items():
             yield f"{fact + ':':20}{_text(value)}"
-        if not self.errors:
-            yield "no errors found"
+        counts = Counter(finding.severity for finding in self.findings)
+        yield f"{pluralize(counts['error'], 'error')}, {pluralize(counts['warning'], 'warning')}"
 
 
 def _text(value: Any) -> str:

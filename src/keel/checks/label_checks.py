@@ -55,7 +55,8 @@ def label_findings(examples: Examples, model: Model | None, task: type[Task] | N
     if model is not None and (unknown := model.unknown_share(examples)) > MAX_UNKNOWN:
         what = f"{unknown:.1%} of the tokens are unknown to the model"
         yield Finding("warning", examples.source, what, "use a model pre-trained on such text")
-    empty = [example for example in examples if not example.text.strip() or example.second == ""]
+    bare = [example for example in examples if not example.text.strip() or example.second == ""]
+    empty = [example for example in bare if not example.choices]  # a context may be empty
     if empty:
         what = f"{pluralize(len(empty), 'text is', 'texts are')} empty, first here"
         yield Finding("warning", empty[0].location, what, f"fill them in, or drop them with {CLEANING}")

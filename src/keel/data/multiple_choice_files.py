@@ -10,14 +10,13 @@ from typing import Any
 
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel
-from keel.data.markup import markup_kind, read_json_document, refuse_markup
-from keel.data.memory_sources import Frame, plain_source, source_items
-from keel.data.table_files import read_rows, read_table
-from keel.data.table_sources import named_file, refuse_two_files
-from keel.data.tables import DEFAULT_COLUMNS, Columns
-from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text
-from keel.errors import KeelError
-from keel.events import OnEvent, ignore, note, pluralize
+from keel.data.markup import markup_kind, read_json_document
+from keel.data.memory_sources import Frame, is_records, plain_source, source_items
+from keel.data.table_sources import load_table, refuse_two_files
+from keel.data.tables import DEFAULT_COLUMNS, Columns, Table
+from keel.data.text_files import DAMAGED, open_bytes
+from keel.errors import KeelError, row_error
+from keel.events import OnEvent, ignore, note
 
 # Usual names of fields, in the order in which they are tried.
 CONTEXTS = ("context", "article", "passage", "startphrase", "ctx", "text", "sent1")
@@ -26,7 +25,9 @@ CHOICES = ("choices", "options", "endings", "answers")
 LABELS = ("label", "answerkey", "answer", "answers", "gold", "target", "correct")
 COLUMN = re.compile(r"(?:(?:ending|choice|option|answer|sol|hyp)[ _]?)(\d+|[a-z])|([a-j])", re.IGNORECASE)
 """Column of one choice: ending0, option_b, A."""
-HEADER = {*CONTEXTS, *QUESTIONS, *LABELS, "inputsentence1", "sentence_good"}
+PUBLISHED = {"inputsentence1", "sentence_good"}
+"""Columns of StoryCloze and of minimal pairs (BLiMP)."""
+HEADER = {*CONTEXTS, *QUESTIONS, *LABELS, *PUBLISHED}
 """Names by which the first row of a table is known to be its header."""
 SPLITS = {"train", "dev", "valid", "val", "test"}
 EXPECTED = '{"context": ..., "choices": [...], "label": 0}'
@@ -37,11 +38,8 @@ def read_choices(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     if isinstance(source, Examples):
         return source
     refuse_two_files(source)
-    if isinstance(source, str | Path):
-        with named_file(source) as (path, name):
-            found = list(_from_path(path, name, columns, on_event))
-    else:
-        name, found = "the list", list(_from_items(source, columns))
+    name, read = _open(plain_source(source), columns, on_event)
+    found = list(read)
     if not found:
         raise KeelError(f"{name} has no examples: give one per line, such as {EXPECTED}")
     labelled = [example.label is not None for example in found]
@@ -89,14 +87,31 @@ def _choice_index(label: Any, choices: Sequence[str], names: Sequence[str], loca
     return number
 
 
-def _from_items(source: Any, columns: Columns) -> Iterator[Example]:
-    """The examples of a list or a DataFrame."""
-    source = plain_source(source)
-    if isinstance(source, Frame):
-        for number, record in enumerate(source.records()):
-            yield from _from_record(record, f"row {number}", columns)
-        return
-    for number, item in enumerate(source_items(source)):
+def _open(source: Any, columns: Columns, on_event: OnEvent) -> tuple[str, Iterator[Example]]:
+    """The name of a source in messages, and its examples."""
+    if isinstance(source, str | Path) and str(source) != "-":
+        path = Path(source)
+        archive = next((part for part in (path, *path.parents) if part.is_file()), None)
+        if path.is_dir() or (archive and (".tar" in archive.suffixes or archive.suffix == ".tgz")):
+            return str(source), _from_folder(path, archive)
+        if markup_kind(path, columns.encoding) == "DREAM JSON":
+            return str(source), _from_dream(read_json_document(path, str(path), columns.encoding), str(path))
+    if isinstance(source, str | Path | Frame | dict) or is_records(source):
+        table = load_table(source, columns, on_event, pair=False)
+        return table.source, _from_table(table, columns, on_event)
+    return "the list", _from_items(source_items(source), columns)
+
+
+def _valid(examples: Iterator[Example]) -> Iterator[Example]:
+    """The examples of one row, which is skipped if it is invalid and all errors are collected."""
+    try:
+        yield from examples
+    except KeelError as error:
+        row_error(error)
+
+
+def _from_items(items: list[Any], columns: Columns) -> Iterator[Example]:
+    for number, item in enumerate(items):
         location = f"item {number} of the list"
         match item:
             case Mapping():
@@ -110,42 +125,21 @@ def _from_items(source: Any, columns: Columns) -> Iterator[Example]:
                 raise KeelError(f"{location} is {item!r:.60}: give {expected}")
 
 
-def _from_path(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Example]:
-    archive = next((part for part in (path, *path.parents) if part.is_file()), None)
-    if path.is_dir() or (archive and (".tar" in archive.suffixes or archive.suffix == ".tgz")):
-        yield from _from_folder(path, archive)
-        return
-    kind = file_kind(path)
-    if kind in ("jsonl", "parquet"):
-        for number, record in read_table(path, columns.encoding, on_event):
-            yield from _from_record(record, f"{name}:{number}", columns)
-        return
-    if markup_kind(path, columns.encoding) == "DREAM JSON":
-        yield from _from_dream(read_json_document(path, name, columns.encoding), name)
-        return
-    if kind == "txt":
-        refuse_markup(path, name, columns.encoding)
-        lines = open_text(path, columns.encoding, on_event)
-        rows = [(number, line.split("\t")) for number, line in lines if line.strip()]
-    else:
-        rows = list(read_rows(path, columns.encoding, on_event))
-    if not rows:
-        return
-    header = rows[0][1]
-    if {cell.strip().lower() for cell in header} & HEADER or columns.label_column in header:
-        for number, row in rows[1:]:
-            yield from _from_record(dict(zip(header, row, strict=False)), f"{name}:{number}", columns)
-        return
-    if len(header) < 3:
-        raise KeelError(f"{name}: not a table of texts with choices: give lines such as {EXPECTED}")
-    # CODAH has no header: an optional category, the text, its choices, the index of the right one.
-    first = int(max(len(row[0]) for _, row in rows) <= 2)
-    note(on_event, f"{name}: text in column {first + 1}, choices from column {first + 2} on, label in the last")
-    for number, row in rows:
-        if len(row) != len(header):
-            what = f"this row has {pluralize(len(row), 'column')}, the first has {len(header)}"
-            raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
-        yield make_choice_example(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
+def _from_table(table: Table, columns: Columns, on_event: OnEvent) -> Iterator[Example]:
+    names, cells, locations = table.columns, table.cells, table.locations
+    if not table.header and len(table) and {str(column[0]).strip().lower() for column in cells} & HEADER:
+        names, cells, locations = [column[0] for column in cells], [column[1:] for column in cells], locations[1:]
+    elif not table.header:
+        if len(names) < 3:
+            raise KeelError(f"{table.source}: not a table of texts with choices: give lines such as {EXPECTED}")
+        # CODAH has no header: an optional category, the text, its choices, the index of the right one.
+        first = int(max(map(len, cells[0]), default=0) <= 2)
+        what = f"text in column {first + 1}, choices from column {first + 2} on, label in the last"
+        note(on_event, f"{table.source}: {what}")
+        choices = list(zip(*cells[first + 1 : -1], strict=True))
+        names, cells, columns = ["context", "choices", "label"], [cells[first], choices, cells[-1]], DEFAULT_COLUMNS
+    for row, location in zip(zip(*cells, strict=True), locations, strict=True):
+        yield from _valid(_from_record(dict(zip(names, row, strict=True)), location, columns))
 
 
 def _from_dream(document: Any, name: str) -> Iterator[Example]:
@@ -154,12 +148,13 @@ def _from_dream(document: Any, name: str) -> Iterator[Example]:
         match item:
             case [[*turns], [*questions], *rest] if all(isinstance(each, Mapping) for each in questions):
                 fields = (("questions", "question"), ("options", "choice"), ("answers", "answer"))
-                record = {ours: [each.get(theirs) for each in questions] for ours, theirs in fields}
+                record: dict[str, Any] = {ours: [each.get(theirs) for each in questions] for ours, theirs in fields}
                 location = f"{name} dialogue {rest[0] if rest else number}"
-                yield from _from_record({"article": "\n".join(map(str, turns)), **record}, location, DEFAULT_COLUMNS)
+                record["article"] = "\n".join(map(str, turns))
+                yield from _valid(_from_record(record, location, DEFAULT_COLUMNS))
             case _:
                 what = f"{name} dialogue {number} is {item!r:.60}"
-                raise KeelError(f"{what}: give [[turns], [questions], id], as DREAM does")
+                row_error(KeelError(f"{what}: give [[turns], [questions], id], as DREAM does"))
 
 
 def _from_folder(path: Path, archive: Path | None) -> Iterator[Example]:
@@ -264,7 +259,7 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
     elif choices and all(isinstance(each, Mapping) for each in choices):
         names, choices = [str(each.get("label")) for each in choices], [each.get("text") for each in choices]
     elif choices is None:
-        cells = [name for name in known if COLUMN.fullmatch(name)]
+        cells = [name for name in known if COLUMN.fullmatch(name) and name not in CHOICES]
         # A table has as many columns as its longest example has choices.
         choices = [known[name] for name in cells if known[name] not in (None, "")] or None
         empty = [known[name] in (None, "") for name in cells]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field
-from keel.errors import KeelError, MissingExtra
+from keel.errors import KeelError, MissingExtra, row_error
 from keel.events import OnEvent, ignore
 
 csv.field_size_limit(MAX_LINE)
@@ -58,10 +58,13 @@ def _jsonl(file: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise KeelError(f"{file.name}:{number}: this line is not JSON ({error})") from None
-            if not isinstance(row, dict):
-                raise KeelError(f'{file.name}:{number}: this line is not a JSON object such as {{"text": ...}}')
-            yield number, row
+                row_error(KeelError(f"{file.name}:{number}: this line is not JSON ({error})"))
+                continue
+            if isinstance(row, dict):
+                yield number, row
+                continue
+            what = 'this line is not a JSON object such as {"text": ...}'
+            row_error(KeelError(f"{file.name}:{number}: {what}"))
 
 
 def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
+from keel.data.labelled_lines import label_file, parse_labelled_lines, read_label_file
 from keel.data.markup import refuse_markup
 from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.table_files import read_rows, read_table
 from keel.data.tables import Columns, Locations, Table, is_header
 from keel.data.text_files import file_kind, open_text
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError, UsageError, row_error
 from keel.events import OnEvent, pluralize
 
 FASTTEXT = "__label__"
@@ -90,6 +91,9 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
     first = next((line for _, line in file.numbered_lines(cut=True) if line.strip()), "")
     plain = not (first.startswith(FASTTEXT) or first.count("||") == 3 or "\t" in first)
     lines = file.lines(cut=plain)
+    if not pair and (labels := label_file(path)):  # ATIS, SNIPS
+        cells = [lines, read_label_file(labels, lines, name, encoding, on_event)]
+        return Table(name, ["text", "label"], cells, Locations(f"{name}:", range(1, len(lines) + 1)))
     numbers = [number for number, line in enumerate(lines, 1) if line and not line.isspace()]
     if len(numbers) < len(lines):
         lines = [lines[number - 1] for number in numbers]
@@ -101,6 +105,9 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
         return replace(_grid(name, [header, *rows], columns, pair), kind=Regression())
     if "\t" in first:
         return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), columns, pair)
+    if parsed := parse_labelled_lines(lines, name, numbers, on_event):
+        numbers, *cells = parsed
+        return Table(name, ["label", "text"], cells, Locations(f"{name}:", numbers), kind=SingleLabel())
     return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)
 
 
@@ -140,7 +147,8 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], columns: Columns, p
             width = width or len(row)
             if len(row) != width:
                 what = f"this row has {pluralize(len(row), 'column')}, but the first has {width}"
-                raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
+                row_error(KeelError(f"{name}:{number}: {what}: look for a stray separator"))
+                continue
             numbers.append(number)
             yield row
 

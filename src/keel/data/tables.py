@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from keel.config import Validated
 from keel.data.label_kinds import LabelKind
 from keel.data.memory_sources import TEXTS
-from keel.errors import KeelError
+from keel.errors import KeelError, row_error
 from keel.events import pluralize
 
 Item = TypeVar("Item", covariant=True)
@@ -19,7 +19,7 @@ PAIRS = (("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), (
          ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("query", "passage"),
          ("#1 string", "#2 string"), ("first", "second"))  # fmt: skip
 LABELS = ("label", "labels", "score", "target", "class", "category", "quality", "sentiment", "gold_label", "intent",
-          "similarity", "relevance")  # fmt: skip
+          "similarity", "relevance", "is_duplicate")  # fmt: skip
 SOURCE_TARGET_PAIRS = (("source", "target"), ("input", "output"), ("document", "summary"), ("article", "highlights"),
                        ("text", "summary"), *PAIRS)  # fmt: skip
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
@@ -137,7 +137,8 @@ class Table:
             for value, location in zip(texts, self.locations, strict=True):
                 if not isinstance(value, str):
                     remedy = f"correct or drop it, or choose another --{flag}-column"
-                    raise KeelError(f"{location}: the text is {value!r}, not a string: {remedy}")
+                    row_error(KeelError(f"{location}: the text is {value!r}, not a string: {remedy}"))
+            return ["" if not isinstance(value, str) else value for value in texts]
         return texts
 
 

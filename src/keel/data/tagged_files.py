@@ -13,13 +13,14 @@ from keel.data.sentence_splitting import CHINESE
 from keel.data.tables import KNOWN_COLUMNS, Columns
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.text_files import open_text
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError, UsageError, row_error
 from keel.events import OnEvent, note, pluralize
 
 FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 TAGGED = ("UPOS", "XPOS", "HEAD", "DEPREL")
 """Fields in which _ is a missing value, not an empty one."""
 CONLLU = {name: number for number, name in enumerate(FIELDS)}
+MAX_COLUMNS = 20
 LONG_CHINESE = 4
 """Average length in characters that Chinese words do not reach."""
 SLASHED = re.compile(r"\[?(.*?)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
@@ -57,10 +58,9 @@ def make_sentence(words: Sequence[Any], tags: Sequence[Any] | None, location: st
 
 def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     """The sentences of a text file; the format is inferred unless it is given."""
-    beside = path.parent / path.name.replace("seq.in", "seq.out")
     refuse_markup(path, name, columns.encoding)
     lines = [(number, line.replace("\ufeff", "")) for number, line in open_text(path, columns.encoding, on_event)]
-    if path.name.startswith("seq.in") and beside.is_file():  # ATIS, SNIPS: words here, tags there
+    if beside := tag_file(path):
         return _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
     format = columns.format if columns.format != "auto" else _infer_format(lines, path)
     if format == "conllu":
@@ -75,7 +75,44 @@ def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent
         lines = [(number, " ".join(map(_without_tag, line.split()))) for number, line in lines]
     described, parse = LINE_FORMATS[format]
     note(on_event, f"{name}: read as {described} (--format {format}; choose another to change it)")
-    return (parse(line, f"{name}:{number}") for number, line in lines if line.strip())
+    return _sentences(parse, lines, name)
+
+
+def _sentences(parse: Callable[[str, str], RawSentence], lines: Lines, name: str) -> Iterator[RawSentence]:
+    """A sentence for each line that is not empty."""
+    for number, line in lines:
+        try:
+            if line.strip():
+                yield parse(line, f"{name}:{number}")
+        except KeelError as error:
+            row_error(error)
+
+
+def tag_file(path: Path) -> Path | None:
+    """The file of tags beside the words of ATIS and SNIPS as published: seq.in, seq.out."""
+    beside = path.with_name(path.name.replace("seq.in", "seq.out"))
+    return beside if path.name.startswith("seq.in") and beside.is_file() else None
+
+
+def has_tags(lines: list[str]) -> bool:
+    """Whether a file with these lines has tagged words; `looks_tagged` is less strict."""
+    format = _infer_format(list(enumerate(lines)), Path())
+    full = [line for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    if format != "columns" or not full:
+        return format in ("conllu", "slashes")
+    tabs = _has_tabs(full)
+    rows = [_fields(line, tabs) for line in full]
+    last = [row[-1] for row in rows if len(row) > 1]
+    ended = any(not line.strip() for line in lines[: len(full)])
+    named = sum(tag.isascii() for tag in last) * 10 >= len(rows) * 9
+    narrow = max(map(len, rows)) <= MAX_COLUMNS
+    sure = narrow and ended and named and 2 <= len({*last}) <= len(rows) / 5
+    return (sure or _are_entity_tags(last)) and 2 * sum(any(map(_is_text, row)) for row in rows) <= len(rows)
+
+
+def _are_entity_tags(tags: list[str]) -> bool:
+    """Whether nearly all of these are O or have a prefix, as B-PER."""
+    return sum(tag == OUTSIDE or ("-" in tag and is_entity_tag(tag)) for tag in tags) * 10 >= len(tags) * 9
 
 
 def looks_tagged(lines: list[str]) -> bool:
@@ -118,7 +155,7 @@ def _infer_format(lines: Lines, path: Path) -> str:
     blank_lines = any(not line.strip() for _, line in lines[:5000])
     last = [row[-1] for row in rows]
     several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
-    sure = sum(tag == OUTSIDE or ("-" in tag and is_entity_tag(tag)) for tag in last) * 10 >= len(rows) * 9
+    sure = _are_entity_tags(last)
     if several and (sure or (even and (tabs or blank_lines or few or {*last} & {"O", "B", "S"}))):
         return "columns"
     if several and not even:  # joined or broken lines are reported by the reader
@@ -191,7 +228,8 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
                 what = f"this line has {pluralize(sum(map(bool, fields)), 'column')}, but others have {width}"
                 more = "put each word on its own line" if len(fields) > width else "add the tag of the word"
                 remedy = f"{more}, or a blank line at the end of a sentence (running text: --format text)"
-                raise KeelError(f"{name}:{number}: {what} ({line.strip(WHITESPACE)[:40]!r}): {remedy}")
+                row_error(KeelError(f"{name}:{number}: {what} ({line.strip(WHITESPACE)[:40]!r}): {remedy}"))
+                continue
             text = POSITIONED.sub(r"\1", fields[word]) if positioned else fields[word]
             yield number, text, None if tag == word else fields[tag]
 
@@ -223,8 +261,8 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
                 if len(fields) != len(FIELDS):
                     found = pluralize(len(fields), "column")
                     what = f"this line has {found}, but CoNLL-U has {len(FIELDS)}, separated by tabs"
-                    raise KeelError(f"{name}:{number}: {what}: correct it, or use --format columns")
-                if fields[0].isdigit():  # neither 3-4, a multi-word token, nor 5.1, an empty node
+                    row_error(KeelError(f"{name}:{number}: {what}: correct it, or use --format columns"))
+                elif fields[0].isdigit():  # neither 3-4, a multi-word token, nor 5.1, an empty node
                     yield number, fields[word], fields[tag]
 
     found = list(rows())
@@ -281,10 +319,13 @@ LINE_FORMATS: dict[str, tuple[str, Callable[[str, str], RawSentence]]] = {
 
 def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[RawSentence]:
     for (number, line), (_, tags) in zip(lines, others, strict=False):
-        if tags.strip() and not line.strip():
-            what = f"this line is empty, but that of seq.out has {pluralize(len(tags.split()), 'tag')}"
-            raise KeelError(f"{name}:{number}: {what}: add the words, or drop both lines")
-        if line.strip():
-            yield make_sentence(line.split(), tags.split(), f"{name}:{number}")
+        try:
+            if tags.strip() and not line.strip():
+                what = f"this line is empty, but that of seq.out has {pluralize(len(tags.split()), 'tag')}"
+                raise KeelError(f"{name}:{number}: {what}: add the words, or drop both lines")
+            if line.strip():
+                yield make_sentence(line.split(), tags.split(), f"{name}:{number}")
+        except KeelError as error:
+            row_error(error)
     if len(lines) != len(others):
         raise KeelError(f"{name} has {len(lines)} lines, but its seq.out has {len(others)}: give matching files")

@@ -29,7 +29,7 @@ from keel.data.tag_schemes import (
 )
 from keel.data.tagged_files import RawSentence, make_sentence, read_tagged_lines
 from keel.data.text_files import file_kind
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError, UsageError, row_error
 from keel.events import OnEvent, ignore, note, pluralize
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
@@ -65,7 +65,9 @@ def read_tagged_sentences(source: Any, columns: Columns = DEFAULT_COLUMNS, on_ev
         return Examples.of([_example(sentence, None) for sentence in found], None, name)
     if untagged:
         what = "this sentence has no tags, though others have"
-        raise KeelError(f"{untagged[0].locations[0]}: {what}: tag it or drop it")
+        for sentence in untagged:
+            row_error(KeelError(f"{sentence.locations[0]}: {what}: tag it or drop it"))
+        found = [sentence for sentence in found if sentence.tags is not None]
     tags = [sentence.tags or [] for sentence in found]
     scheme = detect_scheme(tags)
     _refuse_stray_tags(found, tags, scheme, columns)

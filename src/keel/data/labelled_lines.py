@@ -1,0 +1,74 @@
+"""Published text files of labelled texts: "label text" lines, labelled trees, and a file of labels beside the texts."""
+
+import re
+from pathlib import Path
+
+from keel.data.text_files import open_text
+from keel.errors import KeelError, row_error
+from keel.events import OnEvent, note, pluralize
+
+LABEL_TEXT = re.compile(r"(\d|[A-Z]{2,}:[A-Za-z]+) +(\S.*)")
+"""A digit (CR, Subj, MPQA) or a class with its subclass (TREC's DESC:manner) before a text."""
+LEAST_LINES = 4
+TREE = re.compile(r"\s*\((\d+) .*\)\s*")
+LEAF = re.compile(r"\(\d+ ([^()\s]+)\)")
+ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+LABEL_FILES = ("label", "label.txt", *(f"label.{suffix}" for suffix in ("xz", "gz", "zst", "bz2")))
+
+
+def parse_labelled_lines(
+    lines: list[str], name: str, numbers: list[int], on_event: OnEvent
+) -> tuple[list[int], list[str], list[str]] | None:
+    """Line numbers, labels and texts of lines with a label before the text, or of trees (SST); None for other text."""
+    if is_tree(lines[0] if lines else ""):
+        pattern, what = TREE, "bracketed trees with labels, the label of the whole tree is used"
+    elif has_leading_labels(lines):
+        pattern, what = LABEL_TEXT, "lines of a label, a space and a text"
+    else:
+        return None
+    note(on_event, f"{name}: read as {what}")
+    kept: list[int] = []
+    labels: list[str] = []
+    texts: list[str] = []
+    for number, line in zip(numbers, lines, strict=True):
+        found = pattern.fullmatch(line)
+        words = LEAF.findall(line) if pattern is TREE else []
+        if found is None or (pattern is TREE and not words):
+            row_error(KeelError(f"{name}:{number}: no label, unlike in other lines: add it, or drop the line"))
+            continue
+        kept.append(number)
+        labels.append(found[1])
+        texts.append(" ".join(ESCAPED.get(str(word), str(word)) for word in words) if words else found[2])
+    return kept, labels, texts
+
+
+def is_tree(line: str) -> bool:
+    """Whether a line is a tree whose nodes have labels: (3 (2 It) (4 works))."""
+    return TREE.fullmatch(line) is not None and LEAF.search(line) is not None
+
+
+def has_leading_labels(lines: list[str]) -> bool:
+    """Whether nearly all lines start with one of a few labels, which is not a numbering."""
+    found = [match[1] for line in lines if (match := LABEL_TEXT.match(line))]
+    kinds = {label.isdigit() for label in found}
+    enough = len(found) >= LEAST_LINES and len(found) * 20 >= len(lines) * 19
+    return enough and len(kinds) == 1 and 1 < len({*found}) <= len(found) / 2
+
+
+def label_file(path: Path) -> Path | None:
+    """The file of labels beside the texts of ATIS and SNIPS as published: seq.in, seq.out, label."""
+    if not path.name.startswith("seq.in"):
+        return None
+    return next((file for name in LABEL_FILES if (file := path.with_name(name)).is_file()), None)
+
+
+def read_label_file(path: Path, lines: list[str], name: str, encoding: str, on_event: OnEvent) -> list[str]:
+    """A label for each line of texts."""
+    labels = [line.strip() for _, line in open_text(path, encoding, on_event)]
+    while labels and not labels[-1]:
+        labels.pop()
+    if len(labels) != len(lines):
+        counts = f"{pluralize(len(lines), 'text')}, but {path.name} beside it has {pluralize(len(labels), 'label')}"
+        raise KeelError(f"{name} has {counts}: give matching files")
+    note(on_event, f"{name}: labels in {path.name} beside it")
+    return labels
