@@ -13,6 +13,7 @@ from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.config import to_dict
+from keel.data.corpus import Corpus
 from keel.data.token_batch import TokenBatch
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
@@ -168,3 +169,20 @@ def test_a_system_without_tiny_settings_gets_those_of_its_fields(monkeypatch: py
     for table in (TINY, LEARNED):
         monkeypatch.delitem(table, "bert")
     assert {"layers", "width", "head_dim", "steps"} <= tiny_settings("bert").keys()
+
+
+@pytest.mark.parametrize("name", ["word2vec", "glove", "fasttext"])
+def test_threads_are_those_of_torch_and_the_card_names_nondeterminism(name: str, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    corpus = Corpus.of(["the sea the boat the wind the sailor " * 5] * 8)
+    settings: dict[str, Any] = {"width": 8, "epochs": 1, "min_count": 1, "held_out": 0.0}
+    try:
+        torch.set_num_threads(1)
+        first, second = (pretrain(name, corpus, out=tmp_path / part, **settings) for part in "ab")
+    finally:
+        torch.set_num_threads(before)
+    assert first.card.hardware.endswith("CPU, 1 thread")
+    assert all(torch.equal(value, second.tensors()[key]) for key, value in first.tensors().items())
+    several = pretrain(name, corpus, out=tmp_path / "c", threads=2, **settings)
+    assert several.card.hardware.endswith("CPU, 2 threads, nondeterministic (Hogwild)")
+    assert torch.get_num_threads() == before

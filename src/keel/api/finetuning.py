@@ -19,6 +19,7 @@ from keel.model_card import Card
 from keel.systems.system import System
 from keel.tasks.head_settings import HeadSettings
 from keel.training.distributed import World
+from keel.training.loop import thread_limit
 from keel.training.plan import Train
 
 __all__ = ["finetune"]
@@ -78,7 +79,11 @@ def finetune(
         raise UsageError(f"{flags[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
     setup = setup.fit_to_size(len(examples.train))
     plan = setup.train
-    with World.join(plan.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, report):
+    with (
+        thread_limit(plan.threads),
+        World.join(plan.device) as world,
+        run_folder(out, "finetune", overwrite, world, on_event) as (run, report),
+    ):
         start, labels = setup.starting_model(examples.train, examples.labels, report)
         runs = FineTuningRuns(setup, start, labels, report)
         scores: dict[str, Any] = {}
@@ -91,7 +96,7 @@ def finetune(
             text=f"{len(examples.train):,} examples of {Path(examples.train.source).name}",
             steps=best.history.steps,
             seconds=best.history.seconds,
-            hardware=hardware(world.device),
+            hardware=hardware(world.device, best.history),
             scores=scores,
             data_fingerprint=examples.everything.fingerprint(),
             recipe={**setup.recipe, "train": to_dict(plan)},

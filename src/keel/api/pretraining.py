@@ -31,7 +31,7 @@ from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
-from keel.training.loop import History, fit
+from keel.training.loop import History, fit, thread_limit
 from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective
 from keel.training.plan import Train
@@ -76,7 +76,11 @@ def pretrain(
     chosen, plan, reading = _route(start, parent, values, on_event)
     source = corpus_of(corpus, reading, on_event)
     probed = None if probe is None else _read_probe(probe, probe_task, chosen, plan, on_event)
-    with World.join(plan.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, report):
+    with (
+        thread_limit(plan.threads),
+        World.join(plan.device) as world,
+        run_folder(out, "pretrain", overwrite, world, on_event) as (run, report),
+    ):
         with world.first():  # other processes read what the first one has written
             tokenizer = parent.tokenizer if parent else _tokenizer(source, reading, chosen, plan.seed, run, report)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, on_event=report)
@@ -107,7 +111,7 @@ def pretrain(
             text=f"{training.size:,} tokens of {source}",
             steps=history.steps,
             seconds=history.seconds,
-            hardware=hardware(world.device),
+            hardware=hardware(world.device, history),
             scores={name: value for name, value in (history.evaluations or [{}])[-1].items() if name != "step"},
             recipe=recipe,
             command=f"keel pretrain {parent_name if parent else chosen.name} CORPUS --recipe run/recipe.toml",

@@ -17,6 +17,7 @@ from keel.formats.huggingface import is_keel_folder
 from keel.formats.model_folder import MODEL_FILES, TARGET
 from keel.training.checkpoint import run_lock
 from keel.training.distributed import World
+from keel.training.loop import History
 
 INITIAL_FILES = {".lock", "log.jsonl", "recipe.toml"}
 """Files that a run writes before training."""
@@ -146,8 +147,10 @@ def _started_by(log: Path) -> str:
             return ""
 
 
-def hardware(device: torch.device) -> str:
+def hardware(device: torch.device, history: History | None = None) -> str:
     """The device of a run, for the model card."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {pluralize(torch.get_num_threads(), 'thread')}"
+    threads = (history and history.threads) or torch.get_num_threads()
+    hogwild = ", nondeterministic (Hogwild)" if history and history.nondeterministic else ""
+    return f"{platform.machine()} CPU, {pluralize(threads, 'thread')}{hogwild}"

@@ -1,6 +1,7 @@
 """Parallel map over threads, with results in order."""
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,9 +15,11 @@ MAX_WORKERS = 8
 
 
 def default_workers() -> int:
-    """One worker per available core, up to MAX_WORKERS."""
+    """One worker per available core and thread of torch, up to MAX_WORKERS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS)
+    torch = sys.modules.get("torch")  # not imported here: corpora and tokenizers work without it
+    threads = torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores)
+    return max(1, min(cores, threads, MAX_WORKERS))
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:

@@ -38,6 +38,10 @@ class History:
 
     steps: int = 0
     seconds: float = 0.0
+    threads: int = 0
+    """CPU threads of the run."""
+    nondeterministic: bool = False
+    """Whether they updated the same parameters without locks (Hogwild): the same seed gives other weights."""
     evaluations: list[dict[str, float]] = field(default_factory=list)
     losses: list[tuple[int, float]] = field(default_factory=list)
 
@@ -59,7 +63,7 @@ def fit(
     equal on resume besides `train`, such as fingerprints of the data; `sources` describes each fingerprint in words.
     """
     train.check_length()
-    with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
+    with thread_limit(train.threads), World.join(train.device) as world, caught_signals() as stopping:
         on_event = on_event if world.is_main else ignore
         trainable = [parameter for parameter in objective.parameters() if parameter.requires_grad]
         run = _Run(
@@ -86,7 +90,7 @@ def fit(
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def thread_limit(count: int) -> Iterator[None]:
     """Set the number of torch's threads for this run (0: unchanged)."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
@@ -181,6 +185,7 @@ class _Run:
                 remedy = ", checkpoint saved: rerun the command to resume" if self.checkpoints.folder else ""
                 raise Interrupted(f"stopped at step {step:,}/{plan.steps:,}{remedy}")
         self.history.steps, self.history.seconds = step, self.seconds
+        self.history.threads, self.history.nondeterministic = self.stepper.threads, self.stepper.nondeterministic
         return self.history
 
     @property

@@ -81,9 +81,10 @@ class Train(Validated):
     device: str = "auto"
     """Device: cpu, cuda, cuda:1; auto: the GPU if there is one."""
     threads: Annotated[int, Ge(0)] = 0
-    """CPU threads; 0: PyTorch's default."""
+    """CPU threads; 0: PyTorch's default, which OMP_NUM_THREADS sets."""
     seed: int = 0
-    """Random seed: the same seed gives the same run."""
+    """Random seed: the same seed gives the same run; for word2vec, GloVe and fastText with --threads 1 only, since
+    several threads are nondeterministic (Hogwild)."""
     evaluate_every: Annotated[int, Ge(0)] = 1000
     """Steps between evaluations; 0: only before the first and after the last step."""
     checkpoint_every: Annotated[int, Ge(0)] = 1000

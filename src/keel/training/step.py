@@ -63,6 +63,7 @@ class Stepper:
         self.parameter_groups = ParameterGroups(objective, data, train)
         self.carried = CarriedState(objective, world)
         self.batches = batch_source(objective, data, train, world.device, on_event)
+        self.threads, self.nondeterministic = torch.get_num_threads(), False
         self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
         self._undo: list[tuple[Tensor, Tensor]] | None = None
         """Weights before the first dry run."""
@@ -193,14 +194,15 @@ class CustomUpdateStepper:
         if train.layer_decay != 1 or train.unfreeze != "none":
             raise UsageError("this system has custom updates: leave out --layer-decay and --unfreeze")
         self.objective, self.data, self.train = objective, data, train
-        self.threads = train.threads or os.cpu_count() or 1
+        self.threads = train.threads or torch.get_num_threads()
         self.parts = 1
         self.carried = CarriedState(objective, world)  # empty
         self.parameter_groups = ParameterGroups(objective, data, train)  # all trained
         self.trial: CustomUpdate | None = None
         """Copy for dry runs; its one-time statistics are not part of a step's time."""
         self.optimizer = _NoOptimizer()
-        if self.threads > 1 and objective.nondeterministic:
+        self.nondeterministic = self.threads > 1 and objective.nondeterministic
+        if self.nondeterministic:
             what = f"{self.threads} threads update the same vectors (Hogwild), which is nondeterministic"
             note(on_event, f"{what}: use --threads 1 for reproducible results")
 
