@@ -85,7 +85,7 @@ ONE = Labels(kind=SingleLabel(), names=("bad", "好", "so-so"))
 SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "encoder only": ({"heads": False}, "BertModel", False),
     "pre-trained": ({"whole_word_masking": True, "mask_rate": 0.2}, "BertForPreTraining", False),
-    "without next sentence": ({"next_sentence": False}, "BertForMaskedLM", True),
+    "without next sentence": ({"pair_objective": "none"}, "BertForMaskedLM", True),
     "classify": ({"heads": False, "task": "classify", "labels": ONE}, "BertForSequenceClassification", False),
     "pair": ({"heads": False, "task": "pair", "labels": ONE}, "BertForSequenceClassification", False),
     "number": (
@@ -225,7 +225,7 @@ def test_a_folder_without_a_card_is_known_by_its_name(tokenizer: Tokenizer, tmp_
 
 
 def test_saving_into_a_folder_that_is_taken(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    first, second = build_model(tokenizer, next_sentence=False), build_model(tokenizer, heads=False)
+    first, second = build_model(tokenizer, pair_objective="none"), build_model(tokenizer, heads=False)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "log.jsonl").write_text("{}")
     first.save(tmp_path)
@@ -249,7 +249,7 @@ def test_whenever_a_save_is_cut_off_the_folder_holds_the_old_model_or_the_new(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     old, new = (
-        build_model(tokenizer, next_sentence=False),
+        build_model(tokenizer, pair_objective="none"),
         build_model(tokenizer, heads=False, task="classify", labels=ONE),
     )
     old.save(tmp_path)

@@ -52,7 +52,7 @@ SYNONYMS = {
     "sequence_length": "max_seq_length max_seq_len max_length block_size",
     "mask_rate": "mlm_probability masked_lm_prob",
     "whole_word_masking": "whole_word_mask do_whole_word_mask wwm",
-    "next_sentence": "nsp",
+    "pair_objective": "nsp sop",
     "text_column": "column text_column_name",
     "label_column": "label label_column_name",
     "tokenizer": "tokenizer_name",

@@ -381,9 +381,9 @@ def test_two_settings_of_one_name_are_a_mistake_of_ours() -> None:
 def test_booleans_need_no_value(run: Run) -> None:
     flags = load_command("pretrain").flags("pretrain")
     read = flags.read(
-        ["--train.compile", "bert", "--system.next_sentence", "false", "a.txt", "--train.lr=1e-3", "b.txt"]
+        ["--train.compile", "bert", "--system.whole_word_masking", "false", "a.txt", "--train.lr=1e-3", "b.txt"]
     )
-    assert read.settings == {"compile": True, "next_sentence": False, "lr": 1e-3}
+    assert read.settings == {"compile": True, "whole_word_masking": False, "lr": 1e-3}
     assert read.words == ["bert", "a.txt", "b.txt"]
     assert flags.read(["--train.epsilon", "1e-7"]).settings == {"epsilon": 1e-7}
 

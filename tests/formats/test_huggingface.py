@@ -140,7 +140,7 @@ def test_every_class_is_read_and_what_it_lacks_is_known(tmp_path: Path, kind: st
     model = assert_same_as(tmp_path, saved(tmp_path, kind))
     assert model.missing == missing
     assert isinstance(model.system, Bert)
-    assert model.system.next_sentence == (kind != "BertForMaskedLM")
+    assert model.system.predicts_pairs == (kind != "BertForMaskedLM")
 
 
 def test_old_names_buffers_copies_and_half_precision(tmp_path: Path) -> None:

@@ -155,12 +155,12 @@ def test_build_inputs_adds_special_tokens() -> None:
     assert Bert(segment_types=1).build_inputs(SPECIAL_IDS, [10], [12]).segments == [0] * 5
 
 
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
+@pytest.mark.parametrize("pair_objective", ["nsp", "none"])
+def test_masking_is_15_percent_and_80_10_10(pair_objective: str) -> None:
     data = random_documents(300)
-    batch = batch_of(data, range(3000), next_sentence=next_sentence)
+    batch = batch_of(data, range(3000), pair_objective=pair_objective)
     used = batch.weights > 0
-    text = batch.inputs.lengths - (3 if next_sentence else 2)
+    text = batch.inputs.lengths - (2 if pair_objective == "none" else 3)
     assert torch.equal(
         used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).prediction_slots(Bert(**TINY).sequence_length))
     )
@@ -177,7 +177,7 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
 
 
 def test_masked_positions_are_uniform_distinct_and_never_special_tokens() -> None:
-    batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), next_sentence=False, sequence_length=62)
+    batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), pair_objective="none", sequence_length=62)
     assert (batch.inputs.lengths == 62).all()
     used = batch.weights > 0
     counts = torch.bincount(batch.masked_positions[used], minlength=62)
@@ -294,6 +294,21 @@ def test_half_of_the_pairs_follow_and_half_are_from_another_document() -> None:
             assert not cut_inside or not starts & set(range(a[0] + 1, b[-1] + 1))
 
 
+def test_sentence_order_swaps_half_of_the_pairs_and_segments_none() -> None:
+    data = random_documents(100)
+    batch, plain = (batch_of(data, range(200), pair_objective=objective) for objective in ("sop", "segments"))
+    assert batch.not_next is not None
+    assert plain.not_next is None
+    assert within(int(batch.not_next.sum()), 200, 0.5)
+    for (a, b), (first, second), swapped in zip(halves(batch), halves(plain), batch.not_next.tolist(), strict=True):
+        assert first + second == list(range(first[0], second[-1] + 1)), "one contiguous span of a document"
+        assert (a, b) == ((second, first) if swapped else (first, second))
+    assert make_objective(data, pair_objective="sop")(batch)[0].keys() == {"mlm", "sop"}
+    objective = make_objective(data, pair_objective="segments")
+    assert objective(plain)[0].keys() == objective.counts(plain).keys() - {"tokens"} == {"mlm"}
+    assert not objective.next.weight.requires_grad
+
+
 def test_false_half_may_be_any_other_document() -> None:
     data = random_documents(20)
     batch = batch_of(data, range(4000))
@@ -313,19 +328,19 @@ def words_of(lengths: np.ndarray) -> np.ndarray:
     return bits
 
 
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_whole_words_are_hidden_whole_or_not_at_all(next_sentence: bool) -> None:
+@pytest.mark.parametrize("pair_objective", ["nsp", "none"])
+def test_whole_words_are_hidden_whole_or_not_at_all(pair_objective: str) -> None:
     plain = random_documents(100)
     lengths = np.random.default_rng(3).integers(1, 5, len(plain.ids))
     bits = words_of(lengths)[: len(plain.ids)]
     data = random_documents(100, starts_word=bits)
-    batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_word_masking=True)
+    batch = batch_of(data, range(1500), pair_objective=pair_objective, whole_word_masking=True)
     ids, length = unmask(batch), Bert(**TINY).sequence_length
     hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.masked_positions, batch.weights > 0)
     # A subword follows its neighbour's fate where both are of one word in one text.
     place = (ids - 10).clamp(min=0)
     joined = (ids[:, 1:] == ids[:, :-1] + 1) & (ids[:, :-1] >= 10) & ~torch.from_numpy(bits)[place[:, 1:]]
-    if next_sentence:  # a word may be cut by the bound between A and B alone
+    if pair_objective == "nsp":  # a word may be cut by the bound between A and B alone
         assert batch.inputs.segments is not None
         joined &= batch.inputs.segments[:, 1:] == batch.inputs.segments[:, :-1]
     assert joined.sum() > 1000
@@ -338,7 +353,7 @@ def test_a_lone_word_longer_than_all_slots_is_hidden_in_part() -> None:
     bits = np.zeros(200, dtype=bool)
     bits[::100] = True
     data = make_documents([[100], [100]], starts_word=bits)
-    batch = batch_of(data, range(8), next_sentence=False, whole_word_masking=True)
+    batch = batch_of(data, range(8), pair_objective="none", whole_word_masking=True)
     assert torch.equal(
         batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).prediction_slots(Bert(**TINY).sequence_length)))
     )
@@ -366,7 +381,7 @@ CORPORA = {
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_an_epoch_shows_every_token(corpus: str) -> None:
     data = make_documents(CORPORA[corpus])
-    assert coverage(data, make_objective(data, next_sentence=False), epochs=1) == 1.0
+    assert coverage(data, make_objective(data, pair_objective="none"), epochs=1) == 1.0
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
@@ -377,10 +392,10 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
     assert coverage(data, objective, epochs=16) > 0.999
 
 
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None:
+@pytest.mark.parametrize("pair_objective", ["nsp", "none"])
+def test_rows_do_not_depend_on_the_rows_around_them(pair_objective: str) -> None:
     data = random_documents(60)
-    objective = make_objective(data, next_sentence=next_sentence)
+    objective = make_objective(data, pair_objective=pair_objective)
     rng = CounterRng(seed=4, step=7, first_example=7 * 32)
     whole = objective.batch(data, rng, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
@@ -404,13 +419,15 @@ def test_large_vocabularies_keep_their_ids() -> None:
 
 def test_one_document_has_no_false_half() -> None:
     data = make_documents([[9, 8, 7]])
-    with pytest.raises(KeelError, match="at least two documents: put a blank line between documents, or turn it off"):
+    with pytest.raises(
+        KeelError, match="at least two documents: put a blank line between documents, or choose another"
+    ):
         batch_of(data)
-    batch = batch_of(data, range(4), next_sentence=False)
+    batch = batch_of(data, range(4), pair_objective="none")
     assert batch.not_next is None
     assert batch.inputs.segments is None
     assert (batch.inputs.lengths == 26).all()
-    losses, _ = make_objective(data, next_sentence=False)(batch)
+    losses, _ = make_objective(data, pair_objective="none")(batch)
     assert losses.keys() == {"mlm"}
 
 
@@ -424,7 +441,7 @@ def test_words_are_the_head_of_the_language_model_and_positions_its_input() -> N
 
 def test_without_pairs_nothing_idle_is_trained() -> None:
     data = make_documents([[9, 8, 7]])
-    objective = make_objective(data, next_sentence=False)
+    objective = make_objective(data, pair_objective="none")
     losses, _ = objective(objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(4)))
     losses["mlm"].backward()
     assert all((value.grad is not None) == value.requires_grad for value in objective.parameters())

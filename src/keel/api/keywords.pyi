@@ -171,7 +171,7 @@ class SystemKeywords(TypedDict, total=False):
     final_share: float
     mask_rate: float
     whole_word_masking: bool
-    next_sentence: bool
+    pair_objective: Literal["none", "segments", "nsp", "sop"]
 
 # Keywords of verbs.
 class DecodingKeywords(SamplingKeywords, total=False):

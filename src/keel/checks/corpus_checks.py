@@ -114,7 +114,7 @@ class CorpusFacts:
         if self.sentences < 2:
             yield Finding("error", self.name, "contains only one sentence", "give more text")
         elif self.documents.count == 1:
-            remedy = "put a blank line between documents, or use --system.next_sentence false"
+            remedy = "put a blank line between documents, or use --system.pair_objective sop"
             yield Finding("warning", self.name, "is a single document, but next sentence prediction needs two", remedy)
         size, number = self.longest
         if size > LONG_LINE:

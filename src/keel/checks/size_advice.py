@@ -47,7 +47,9 @@ def recommend(
         batch_size = 256 if pick_device(device).type == "cuda" else 8
         began = time.monotonic()
         for size in Bert.sizes:
-            system = Bert.sized(size, sequence_length=length, next_sentence=len(documents.spans) > 1)
+            system = Bert.sized(
+                size, sequence_length=length, pair_objective="nsp" if len(documents.spans) > 1 else "none"
+            )
             needed = PER_PARAMETER * _block_parameters(system)
             if speeds and speeds[chosen] * 60 * minutes < needed:  # larger sizes are slower
                 break

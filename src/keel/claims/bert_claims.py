@@ -118,7 +118,7 @@ def symmetric_pairs(say: Say) -> Verdict:
     """95: a symmetric task, trained on (a, b) and tested on (a, b) and (b, a)."""
     random = Random(0)
     system = keel.Bert(
-        layers=2, width=64, head_dim=32, max_positions=32, sequence_length=16, next_sentence=False, dropout=0.0
+        layers=2, width=64, head_dim=32, max_positions=32, sequence_length=16, pair_objective="none", dropout=0.0
     )
     base = learn_sentences([_about(topic, random) for topic in TOPICS * 100], system, steps=300)
     learned, test = _same_topic(2000, random), _same_topic(500, random)
@@ -160,7 +160,7 @@ def frozen_or_tuned(say: Say) -> Verdict:
 
 def two_lines(say: Say) -> Verdict:
     """112: load a model folder, then encode sentences and words."""
-    system = keel.Bert(layers=2, width=64, max_positions=32, sequence_length=10, next_sentence=False)
+    system = keel.Bert(layers=2, width=64, max_positions=32, sequence_length=10, pair_objective="none")
     sentences = CAPITAL_SENTENCES
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "model"
@@ -191,7 +191,7 @@ def _mlm_loss(model: keel.Model, docstrings: list[Docstring]) -> float:
     assert isinstance(model.system, keel.Bert)
     assert isinstance(model.encoder, BertEncoder)
     assert model.objective is not None
-    objective = replace(model.system, next_sentence=False).build_objective(model.encoder, model.tokenizer)
+    objective = replace(model.system, pair_objective="none").build_objective(model.encoder, model.tokenizer)
     objective.load_state_dict(model.objective.state_dict())
     corpus = keel.Corpus.of(docstring.text for docstring in docstrings)
     data = Documents.of(keel.Tokens.build(corpus, model.tokenizer))

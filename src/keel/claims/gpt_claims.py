@@ -212,7 +212,7 @@ def four_inputs(say: Say) -> Verdict:
 def unidirectional_reading(say: Say) -> Verdict:
     """77: answer tagging with the question after or before the text, and multiple choice."""
     found: dict[tuple[str, str], float] = {}
-    systems = keel.Bert(**SHAPE, **NO_DROPOUT, next_sentence=False), keel.Gpt(**SHAPE, **NO_DROPOUT)
+    systems = keel.Bert(**SHAPE, **NO_DROPOUT, pair_objective="none"), keel.Gpt(**SHAPE, **NO_DROPOUT)
     for system in systems:
         name = system.name
         for position in ("after", "before"):

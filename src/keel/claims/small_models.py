@@ -19,7 +19,7 @@ NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
 Examples = list[tuple[str, str]]
 _TINY: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 32, "max_positions": 16, "sequence_length": 10}
 _SMALL: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 32, "max_positions": 128}
-TINY = keel.Bert(**_TINY, **NO_DROPOUT, next_sentence=False, mask_rate=0.3)
+TINY = keel.Bert(**_TINY, **NO_DROPOUT, pair_objective="none", mask_rate=0.3)
 TINY_GPT = keel.Gpt(**_TINY, **NO_DROPOUT)
 SMALL = keel.Bert(**_SMALL, **NO_DROPOUT, sequence_length=64)
 SMALL_GPT = keel.Gpt(**_SMALL, **NO_DROPOUT, sequence_length=128)
@@ -78,7 +78,8 @@ def finetuned_scores(
 def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say) -> keel.Model:
     """Pre-train a small BERT on this text, or load it from the cache."""
     settings = {"vocabulary": 4000, "held_out": 0.05, "batch": 32, "lr": 1e-3, "beta2": 0.98}
-    system, corpus = replace(SMALL, next_sentence=next_sentence), keel.Corpus.of(training_texts(docstrings))
+    system = replace(SMALL, pair_objective="nsp" if next_sentence else "none")
+    corpus = keel.Corpus.of(training_texts(docstrings))
     return _cached(system, corpus, settings, say, "MLM and NSP" if next_sentence else "MLM only")
 
 

@@ -4,12 +4,15 @@ All is sampled by example index, in integer operations only: CPU and GPU give th
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from keel.data.documents import Documents
 from keel.training.counter_rng import CounterRng
+
+PairObjective = Literal["none", "segments", "nsp", "sop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +23,15 @@ class SampledSpans:
     first_length: Tensor
     second: Tensor  # the same for B; length 0 without pairs
     second_length: Tensor
-    not_next: Tensor | None
+    paired: bool = True
+    """Whether there are pairs of texts."""
+    not_next: Tensor | None = None
+    """[batch] 0: B follows A, 1: it does not; None if pairs have no label."""
 
     @property
     def lengths(self) -> Tensor:
         """[batch] lengths with special tokens."""
-        return self.first_length + self.second_length + (2 if self.not_next is None else 3)
+        return self.first_length + self.second_length + (3 if self.paired else 2)
 
     def to_ids(
         self, data: Documents, length: int, *, cls_id: int, sep_id: int, pad_id: int, word_starts: bool
@@ -49,12 +55,15 @@ def sample_spans(data: Documents, rng: CounterRng, examples: Tensor, length: int
     start, stop, _ = data.window_around(data.epoch_windows(rng, examples, length), length)
     zero = torch.zeros_like(start)
     return SampledSpans(
-        first=start, first_length=torch.clamp(stop - start, max=length), second=zero, second_length=zero, not_next=None
+        first=start, first_length=torch.clamp(stop - start, max=length), second=zero, second_length=zero, paired=False
     )
 
 
-def sample_pairs(data: Documents, rng: CounterRng, examples: Tensor, length: int) -> SampledSpans:
-    """A span split in two at a sentence boundary; for half of the examples, B is from another document instead."""
+def sample_pairs(
+    data: Documents, rng: CounterRng, examples: Tensor, length: int, objective: PairObjective
+) -> SampledSpans:
+    """A span split in two at a sentence boundary; for half of the examples, B is from another document instead (nsp),
+    or A and B are swapped (sop)."""
     start, stop, document = data.window_around(data.epoch_windows(rng, examples, length), length)
     stop = torch.minimum(stop, start + length)
     # A ends where a sentence starts inside the span; a span of one sentence is split in the middle.
@@ -62,7 +71,20 @@ def sample_pairs(data: Documents, rng: CounterRng, examples: Tensor, length: int
     inside = torch.searchsorted(data.starts, stop) - sentence
     cut = data.starts[sentence + rng.randint("cut", examples, inside.clamp(min=1)[:, None]).squeeze(1)]
     cut = torch.where(inside > 0, cut, (start + stop + 1) // 2)
+    if objective == "segments":
+        return SampledSpans(first=start, first_length=cut - start, second=cut, second_length=stop - cut)
     not_next = rng.randint("next", examples, 2).squeeze(1)
+    if objective == "sop":
+        swapped = not_next == 1
+        first, second = torch.where(swapped, cut, start), torch.where(swapped, start, cut)
+        first_length = torch.where(swapped, stop - cut, cut - start)
+        return SampledSpans(
+            first=first,
+            first_length=first_length,
+            second=second,
+            second_length=stop - start - first_length,
+            not_next=not_next,
+        )
     # Any token outside A's document: an offset from that document's end, modulo the corpus.
     size = data.ends[document] - data.tokens_before(document)
     elsewhere = rng.randint("elsewhere", examples, (data.size - size)[:, None]).squeeze(1)

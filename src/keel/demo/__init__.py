@@ -27,7 +27,7 @@ MASKED = (
 # Dropout and next sentence prediction delay the point at which a BERT starts to use context.
 SYSTEM = keel.Bert(
     layers=2, width=128, head_dim=32, max_positions=128, sequence_length=64, dropout=0.0, attention_dropout=0.0,
-    mask_rate=0.2, next_sentence=False,
+    mask_rate=0.2, pair_objective="none",
 )  # fmt: skip
 PRETRAINING = {"batch": 32, "lr": 1e-3, "warmup": 0.1, "beta2": 0.98, "evaluate_every": 250}
 VECTORS = {"word2vec": keel.Word2vec(), "fastText": keel.FastText(buckets=50_000)}

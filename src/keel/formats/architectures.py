@@ -203,7 +203,7 @@ BERT = Architecture(
     mlp_size=3072,
     more_settings=lambda values, parts: {
         "sequence_length": min(values["max_positions"], 4096),
-        "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
+        "pair_objective": "nsp" if NEXT_HEAD in parts or WORD_HEAD not in parts else "none",
     },
     modules={
         "encoder.words": "bert.embeddings.word_embeddings",
@@ -238,7 +238,7 @@ BERT = Architecture(
     },
     old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     buffers=r"(.*\.)?(position_ids|token_type_ids)",
-    untrained=lambda system: set() if system.next_sentence else {NEXT_HEAD},
+    untrained=lambda system: set() if system.predicts_pairs else {NEXT_HEAD},
 )
 GPT2 = Architecture(
     system=Gpt,

@@ -42,6 +42,7 @@ RENAMED_SETTINGS: dict[str, dict[str, str]] = {
         "whole_words": "whole_word_masking",
         "length": "sequence_length",
         "final_length": "final_sequence_length",
+        "next_sentence": "pair_objective",
     },
     "head": {"longer": "extra_length"},
     "columns": {"form": "format"},
@@ -54,7 +55,8 @@ DROPPED_SETTINGS = {
 }
 """By system or section: names that are no settings any more."""
 RENAMED_TASKS = {"rewrite": "seq2seq"}
-RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {
+RENAMED_VALUES: dict[str, dict[str, dict[str | bool, str]]] = {
+    "bert": {"pair_objective": {True: "nsp", False: "none"}},
     "onehot": {"weighting": {"one": "binary"}},
     "transformer": {"position_encoding": {"sincos": "sinusoidal"}},
     "head": {
@@ -116,7 +118,7 @@ def upgrade_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any
         if name in DROPPED_SETTINGS.get(section, ()) and name not in today:
             continue
         new = name if name in today else names.get(name, name)
-        upgraded[new] = values.get(new, {}).get(value, value) if isinstance(value, str) else value
+        upgraded[new] = values.get(new, {}).get(value, value) if isinstance(value, str | bool) else value
     return upgraded
 
 

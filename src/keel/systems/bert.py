@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from keel.config import Count, Dropout, Ge, Gt, Le, Lt
 from keel.data.documents import Documents
-from keel.data.mlm_sampling import sample_masked_positions, sample_pairs, sample_spans
+from keel.data.mlm_sampling import PairObjective, sample_masked_positions, sample_pairs, sample_spans
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.kernels import triton_usable
-from keel.kernels.cross_entropy import cross_entropy
+from keel.kernels.cross_entropy import cross_entropy, cross_entropy_twin
 from keel.kernels.dropout import NO_DROPOUT, HashDropout
 from keel.kernels.layer_norm import layer_norm
 from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, ForwardOptions
@@ -54,8 +54,10 @@ class Bert(TransformerSystem):
     """Masking rate: share of tokens that are masked and predicted."""
     whole_word_masking: bool = False
     """Mask all subwords of a word together."""
-    next_sentence: bool = True
-    """Next sentence prediction (NSP): also predict whether B follows A."""
+    pair_objective: PairObjective = "nsp"
+    """What is learned from segments A and B. nsp: next sentence prediction, whether B follows A or is from another
+    document; sop: sentence-order prediction, whether A and B are swapped; segments: pairs without a loss of their own;
+    none: single segments."""
 
     name = "bert"
     year = 2018
@@ -77,7 +79,7 @@ class Bert(TransformerSystem):
         "final_share",
         "mask_rate",
         "whole_word_masking",
-        "next_sentence",
+        "pair_objective",
     )
 
     def __post_init__(self) -> None:
@@ -114,6 +116,16 @@ class Bert(TransformerSystem):
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=5e-5 * max(1.0, 768 / self.width))
 
+    @property
+    def embedding_width(self) -> int:
+        """Width of word, position and segment embeddings."""
+        return self.width
+
+    @property
+    def predicts_pairs(self) -> bool:
+        """Whether pairs of segments have a loss of their own."""
+        return self.pair_objective in ("nsp", "sop")
+
     def prediction_slots(self, length: int) -> int:
         """Masked positions per sequence of pre-training: a static number, so that the MLM head runs on them alone."""
         return max(1, round(self.mask_rate * length + 0.5))
@@ -140,10 +152,10 @@ class BertEncoder(Encoder):
     def __init__(self, system: Bert, vocab_size: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, system.width
-        self.words = nn.Embedding(vocab_size, system.width)
-        self.positions = nn.Embedding(system.max_positions, system.width)
-        self.segments = nn.Embedding(system.segment_types, system.width)
-        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
+        self.words = nn.Embedding(vocab_size, system.embedding_width)
+        self.positions = nn.Embedding(system.max_positions, system.embedding_width)
+        self.segments = nn.Embedding(system.segment_types, system.embedding_width)
+        self.norm = nn.LayerNorm(system.embedding_width, eps=system.norm_epsilon)
         self.dropout = FastDropout(system.dropout)
         self.stack = EncoderStack.build(system)
         self.pooler = nn.Linear(system.width, system.width)
@@ -157,9 +169,13 @@ class BertEncoder(Encoder):
         return list(self.stack)
 
     def embed(self, batch: TokenBatch) -> Tensor:
+        return self.embed_words(self.words(batch.ids), batch)
+
+    def embed_words(self, words: Tensor, batch: TokenBatch) -> Tensor:
+        """The input embeddings of these word vectors [batch, time, width]."""
         # Without segments all is A: adding one vector is cheaper than looking it up at every position.
         segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)
-        vectors = self.words(batch.ids) + segments + learned_positions(self.positions, batch)
+        vectors = words + segments + learned_positions(self.positions, batch)
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
         dropout = NO_DROPOUT
@@ -212,11 +228,11 @@ class BertBatch(Tensors):
     masked_positions: Tensor  # [batch, slots]
     targets: Tensor  # [batch, slots] the original ids
     weights: Tensor  # [batch, slots] 1 for a slot in use, 0 for a spare one
-    not_next: Tensor | None  # [batch] 0: B follows A, 1: B is from another document
+    not_next: Tensor | None  # [batch] 0: B follows A, 1: it does not
 
 
 class BertPretraining(EncoderObjective):
-    """Masked language model ("mlm") and next sentence prediction ("nsp") over one encoder."""
+    """Masked language model ("mlm") and next sentence ("nsp") or sentence-order prediction ("sop") over one encoder."""
 
     encoder: BertEncoder
 
@@ -227,13 +243,13 @@ class BertPretraining(EncoderObjective):
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.mask_id, self.pad_id = tokenizer.mask_id, tokenizer.pad_id
         self.vocab_size = encoder.vocab_size
-        self.transform = nn.Linear(system.width, system.width)
-        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
+        self.transform = nn.Linear(system.width, system.embedding_width)
+        self.norm = nn.LayerNorm(system.embedding_width, eps=system.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(self.vocab_size))
         self.next = nn.Linear(system.width, 2)
         for head in (self.transform, self.next):
             initialize(head)
-        if not system.next_sentence:  # they get no gradient
+        if not system.predicts_pairs:  # they get no gradient
             encoder.pooler.requires_grad_(False)
             self.next.requires_grad_(False)
 
@@ -253,19 +269,21 @@ class BertPretraining(EncoderObjective):
 
     def _text_length(self, length: int) -> int:
         """Tokens of text in a sequence, without [CLS] and [SEP]."""
-        return length - (3 if self.system.next_sentence else 2)
+        return length - (2 if self.system.pair_objective == "none" else 3)
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> BertBatch:
         system = self.system
-        if system.next_sentence and len(data.spans) < 2:
+        if system.pair_objective == "nsp" and len(data.spans) < 2:
             raise KeelError(
                 "next sentence prediction needs at least two documents: put a blank line between documents, "
-                "or turn it off with --system.next_sentence false"
+                "or choose another --system.pair_objective, such as sop"
             )
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         length = system.sequence_lengths[rng.phase]
-        sample = sample_pairs if system.next_sentence else sample_spans
-        spans = sample(data, rng, numbers, self._text_length(length))
+        if system.pair_objective == "none":
+            spans = sample_spans(data, rng, numbers, self._text_length(length))
+        else:
+            spans = sample_pairs(data, rng, numbers, self._text_length(length), system.pair_objective)
         special_ids = {"cls_id": self.cls_id, "sep_id": self.sep_id, "pad_id": self.pad_id}
         ids, starts_word = spans.to_ids(data, length, word_starts=system.whole_word_masking, **special_ids)
         positions, weights = sample_masked_positions(
@@ -286,7 +304,7 @@ class BertPretraining(EncoderObjective):
         position = torch.arange(length, device=ids.device)
         in_b = (position > spans.first_length[:, None] + 1) & (position < spans.lengths[:, None])
         return BertBatch(
-            inputs=TokenBatch(ids=ids, lengths=spans.lengths, segments=in_b.long() if system.next_sentence else None),
+            inputs=TokenBatch(ids=ids, lengths=spans.lengths, segments=in_b.long() if spans.paired else None),
             masked_positions=positions,
             targets=targets,
             weights=weights,
@@ -296,16 +314,15 @@ class BertPretraining(EncoderObjective):
     def counts(self, batch: BertBatch) -> dict[str, Tensor]:
         counts = {"mlm": batch.weights.sum(), "tokens": batch.inputs.lengths.sum()}
         if batch.not_next is not None:
-            counts["nsp"] = batch.weights.new_full((), len(batch.not_next))  # no wait for the GPU
+            counts[self.system.pair_objective] = batch.weights.new_full((), len(batch.not_next))  # no wait for the GPU
         return counts
 
     def forward(self, batch: BertBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         output = self.encoder(batch.inputs)
-        loss = self.mlm_losses(output.top, batch.masked_positions, batch.targets)
-        losses = {"mlm": (loss * batch.weights.flatten()).sum()}  # autocast would run a dot product in bf16
+        losses = {"mlm": self.mlm_loss(self.mlm_logits(output.top, batch.masked_positions), batch)}
         if batch.not_next is not None:
             logits = self.predict_next(self.encoder.pool(output, batch.inputs))
-            losses["nsp"] = F.cross_entropy(logits.float(), batch.not_next, reduction="sum")
+            losses[self.system.pair_objective] = F.cross_entropy(logits.float(), batch.not_next, reduction="sum")
         return losses, None
 
     def predict_masked(self, top: Tensor, positions: Tensor) -> Tensor:
@@ -317,16 +334,23 @@ class BertPretraining(EncoderObjective):
         vectors = top.gather(1, positions[..., None].expand(-1, -1, top.shape[-1]))
         return self.norm(ACTIVATIONS[self.system.activation](self.transform(vectors)))
 
-    def mlm_losses(self, top: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
-        """[batch x slots] cross-entropy of each target."""
+    def mlm_logits(self, top: Tensor, positions: Tensor) -> Tensor:
+        """[batch x slots, vocabulary] logits at `positions`; on a GPU with further columns that are padding."""
         if not use_kernels(top):
-            logits = self.predict_masked(top, positions)  # [batch, slots, vocabulary]
-            return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+            return self.predict_masked(top, positions).flatten(0, 1)
         padding = -self.vocab_size % 64  # whole tiles for the GPU's matrix products
         words = F.pad(self.output_embeddings.to(top.dtype), (0, 0, 0, padding))
-        logits = F.linear(self.mlm_features(top, positions).flatten(0, 1), words, F.pad(self.bias, (0, padding)))
-        return cross_entropy(logits, targets.flatten(), self.vocab_size)
+        return F.linear(self.mlm_features(top, positions).flatten(0, 1), words, F.pad(self.bias, (0, padding)))
+
+    def mlm_loss(self, logits: Tensor, batch: BertBatch) -> Tensor:
+        """Sum of the cross-entropies of the masked tokens; the backward pass may overwrite the logits."""
+        loss = cross_entropy if use_kernels(logits) else cross_entropy_twin
+        losses = loss(logits, batch.targets.flatten(), self.vocab_size)
+        return (losses * batch.weights.flatten()).sum()  # autocast would run a dot product in bf16
+
+    def masked_logits(self, inputs: TokenBatch, positions: Tensor) -> Tensor:
+        return self.predict_masked(self.encoder(inputs).top, positions)
 
     def predict_next(self, pooled: Tensor) -> Tensor:
-        """[batch, 2] logits of "B follows A" and "B is from another document"."""
+        """[batch, 2] logits of "B follows A" and "B does not follow A"."""
         return self.next(pooled)
