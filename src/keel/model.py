@@ -247,8 +247,9 @@ class Model:
         masked = [position for position, number in enumerate(inputs) if number == mask]
         if not masked:
             raise UsageError("the text has no mask: write [MASK] or ___ where a word is missing")
-        output = self.encoder.eval()(TokenBatch.pad([inputs]).to(self.device))
-        logits = self.objective.predict_masked(output.top, torch.tensor([masked], device=self.device))
+        self.objective.eval()
+        batch = TokenBatch.pad([inputs]).to(self.device)
+        logits = self.objective.masked_logits(batch, torch.tensor([masked], device=self.device))
         probabilities = logits[0, :, : len(self.tokenizer)].float().softmax(-1)  # [masks, vocab_size]
         best = probabilities.topk(min(top, len(self.tokenizer)))
         return [

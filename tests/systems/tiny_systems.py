@@ -43,6 +43,7 @@ LEARNED: dict[str, dict[str, Any]] = {
     | {"bptt": 10, **LONGER, "lr": 1e-2, "warmup": 5},
     "gpt": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 1e-2, "vocabulary": 400},
     "bert": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 3e-3},
+    "electra": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 3e-3, "embedding_ratio": 1.0},
 }
 """Instead of `TINY`, for systems whose frozen vectors would not tell words apart after so few steps."""
 

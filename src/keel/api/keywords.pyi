@@ -172,6 +172,10 @@ class SystemKeywords(TypedDict, total=False):
     mask_rate: float
     whole_word_masking: bool
     pair_objective: Literal["none", "segments", "nsp", "sop"]
+    embedding_ratio: float
+    generator_ratio: float
+    embedding_sharing: Literal["disentangled", "tied"]
+    detection_weight: float
 
 # Keywords of verbs.
 class DecodingKeywords(SamplingKeywords, total=False):

@@ -12,6 +12,7 @@ from keel.config import from_dict, to_dict
 from keel.errors import KeelError
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
+from keel.systems.electra import Electra
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
 
@@ -20,7 +21,8 @@ TASK_LAYERS = "task layers beside the classifier"
 TAGGING, MULTIPLE_CHOICE = "ForTokenClassification", "ForMultipleChoice"
 """Suffixes of class names that tell the kind of labels."""
 WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD = "masked language model head", "next sentence head", "pre-training parameters"
-PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD}
+DETECTION_HEAD = "replaced token detection head"
+PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD, DETECTION_HEAD}
 
 # The name that we write comes first.
 ACTIVATIONS = {
@@ -58,6 +60,10 @@ class Architecture:
     """Prefix of the body's tensors, except in files of the body alone."""
     parts: dict[str, str] = field(default_factory=dict)
     """The part of a model that their tensors belong to, by prefix of the name."""
+    extra_parts: dict[str, str] = field(default_factory=dict)
+    """The part that tensors of ours without a name of theirs belong to, by prefix of our name."""
+    class_names: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By class: substrings of tensor names, and what they are in files of that class."""
     ties: dict[str, str] = field(default_factory=dict)
     """Tied tensors: each must equal the other."""
     old_names: dict[str, str] = field(default_factory=dict)
@@ -110,6 +116,10 @@ class Architecture:
         if activation not in known:
             raise KeelError(f"{where}: {theirs['activation']} is {activation!r}; Keel knows {', '.join(known)}")
         ratio = values.pop("mlp_size") / width
+        if "embedding_width" in values:
+            values["embedding_ratio"] = (
+                _checked_size(values.pop("embedding_width"), theirs["embedding_width"], where) / width
+            )
         return values | {"head_dim": width // heads, "mlp_ratio": ratio, "activation": known[activation]}
 
     def write_settings(self, system: Any, vocab_size: int) -> dict[str, Any]:
@@ -137,6 +147,12 @@ class Architecture:
         stem = path[: path.rfind(".") + 1]
         return tuple(f"{stem}{last}.{parameter}" for last in path.removeprefix(stem).split("|"))
 
+    def name_in_class(self, theirs: str, named: str) -> str:
+        """One of their names in files of a class."""
+        for general, own in self.class_names.get(named, {}).items():
+            theirs = theirs.replace(general, own)
+        return theirs
+
     def transpose(self, ours: str, tensor: Tensor) -> Tensor:
         """A tensor in the other side's layout."""
         module, _, parameter = ours.rpartition(".")
@@ -149,7 +165,9 @@ class Architecture:
 
     def parts_of(self, ours: Iterable[str]) -> set[str]:
         """The parts of a model that these tensors of ours belong to."""
-        return {self.part(theirs) for name in ours for theirs in self.theirs(name)}
+        names = [*ours]
+        extra = {part for start, part in self.extra_parts.items() if any(name.startswith(start) for name in names)}
+        return extra | {self.part(theirs) for name in names for theirs in self.theirs(name)}
 
     def current_name(self, theirs: str) -> str:
         """One of their names as they write it today, with the prefix."""
@@ -240,6 +258,59 @@ BERT = Architecture(
     buffers=r"(.*\.)?(position_ids|token_type_ids)",
     untrained=lambda system: set() if system.predicts_pairs else {NEXT_HEAD},
 )
+ELECTRA = Architecture(
+    system=Electra,
+    model_type="electra",
+    classes={
+        "ElectraForSequenceClassification": {BODY, POOLER, CLASSIFIER},
+        f"Electra{TAGGING}": {BODY, CLASSIFIER},
+        f"Electra{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        "ElectraForPreTraining": {BODY, DETECTION_HEAD},
+        "ElectraModel": {BODY},
+    },
+    whole=(DETECTION_HEAD, WORD_HEAD),
+    settings=BERT.settings | {"embedding_size": "embedding_width"},
+    supported={**BERT.supported, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+    vocab_size=30_522,
+    mlp_size=1024,
+    more_settings=lambda values, parts: {"sequence_length": min(values["max_positions"], 4096)},
+    modules={
+        **{
+            ours: theirs.replace("bert.", "electra.", 1)
+            for ours, theirs in BERT.modules.items()
+            if ours.startswith("encoder.")
+        },
+        "encoder.project": "electra.embeddings_project",
+        "encoder.pooler": "classifier.dense",
+        "transform": "discriminator_predictions.dense",
+        "detector": "discriminator_predictions.dense_prediction",
+        "classifier": "classifier.out_proj",
+    },
+    prefix="electra.",
+    parts={
+        "electra.": BODY,
+        "discriminator_predictions.": DETECTION_HEAD,
+        "classifier.dense.": POOLER,
+        "classifier.": CLASSIFIER,
+        "generator_predictions.": FOREIGN,
+        "generator_lm_head.": FOREIGN,
+        "qa_outputs.": FOREIGN,
+    },
+    extra_parts={"generator.": WORD_HEAD},
+    old_names={
+        "classifier.weight": "classifier.out_proj.weight",
+        "classifier.bias": "classifier.out_proj.bias",
+        "sequence_summary.summary.": "classifier.dense.",
+    },
+    class_names={
+        f"Electra{TAGGING}": {"classifier.out_proj.": "classifier."},
+        f"Electra{MULTIPLE_CHOICE}": {
+            "classifier.out_proj.": "classifier.",
+            "classifier.dense.": "sequence_summary.summary.",
+        },
+    },
+    buffers=BERT.buffers,
+)
 GPT2 = Architecture(
     system=Gpt,
     model_type="gpt2",
@@ -325,8 +396,9 @@ def _keel_architecture(system: type[System]) -> KeelArchitecture:
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
+    "electra": ELECTRA,
     "gpt2": GPT2,
-    **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if system not in (Bert, Gpt)},
+    **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if system not in (Bert, Electra, Gpt)},
     "gpt": replace(_keel_architecture(Gpt), whole=()),  # the softmax is tied to the embeddings
 }
 """By the `model_type` of config.json."""

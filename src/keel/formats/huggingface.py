@@ -66,7 +66,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
         network: nn.Module = nn.ModuleDict({"encoder": encoder})
         if parts & PRETRAINING_HEADS:
             network = system.build_objective(encoder, tokenizer)
-        outputs = len(found.get("classifier.weight", ()))
+        outputs = len(found.get(architecture.theirs("classifier.weight")[0], ()))
         classifier = {"classifier.weight": torch.empty(outputs, encoder.width), "classifier.bias": torch.empty(outputs)}
     complete = network.state_dict() | classifier
     wanted = {ours: tensor for ours, tensor in complete.items() if architecture.parts_of([ours]) & parts}
@@ -116,7 +116,7 @@ def _write(folder: Path, stored: StoredModel) -> None:
     extra: dict[str, Tensor] = {}
     for ours, tensor in stored.tensors.items():
         if architecture.parts_of([ours]) & architecture.classes[named]:
-            names = architecture.theirs(ours)
+            names = [architecture.name_in_class(name, named) for name in architecture.theirs(ours)]
             theirs |= zip(names, architecture.transpose(ours, tensor).chunk(len(names)), strict=True)
         else:
             extra[ours] = tensor

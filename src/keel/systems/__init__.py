@@ -2,6 +2,7 @@
 
 from keel.systems.bert import Bert as Bert
 from keel.systems.cnn import Cnn as Cnn
+from keel.systems.electra import Electra as Electra
 from keel.systems.elmo import Elmo as Elmo
 from keel.systems.fasttext import FastText as FastText
 from keel.systems.glove import Glove as Glove
@@ -35,6 +36,7 @@ SYSTEMS: dict[str, type[System]] = {
         Ulmfit,
         Gpt,
         Bert,
+        Electra,
     )
 }
 LINEAGE = (
@@ -44,5 +46,6 @@ LINEAGE = (
     ("ulmfit", "rnn"),
     ("gpt", "transformer"),
     ("bert", "transformer"),
+    ("electra", "bert"),
 )
 """Systems and their ancestors: the file of the first imports the file of the second, and no other system's."""

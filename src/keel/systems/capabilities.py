@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from keel.data.token_batch import SubwordUnits
+from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.nn.encoder import Recorder
 from keel.training.objective import State, Tensors
@@ -87,8 +87,8 @@ class NextTokenLoss(Protocol):
 class MaskedLM(Protocol):
     """An objective that predicts masked tokens."""
 
-    def predict_masked(self, top: Tensor, positions: Tensor) -> Tensor:
-        """[batch, positions, vocabulary] logits at `positions` [batch, positions] of an encoder's output."""
+    def masked_logits(self, inputs: TokenBatch, positions: Tensor) -> Tensor:
+        """[batch, positions, vocabulary] logits at `positions` [batch, positions] of these inputs."""
         ...
 
 
