@@ -14,6 +14,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
+from keel.systems.electra import Electra
 from keel.systems.rnn import Rnn
 from keel.training.batch_loading import CpuBatches
 from keel.training.counter_rng import CounterRng
@@ -28,11 +29,11 @@ SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positio
 TRAIN = Train(steps=8, batch=32, device="cuda", precision="bf16")
 
 
-@pytest.fixture
-def learning(english_corpus: Path) -> tuple[Objective, Documents]:
+@pytest.fixture(params=[Bert, Electra])
+def learning(english_corpus: Path, request: pytest.FixtureRequest) -> tuple[Objective, Documents]:
     corpus = Corpus(english_corpus)
     tokenizer = Tokenizer.train(corpus, size=400)
-    system = Bert(**SHAPE)
+    system = request.param(**SHAPE)
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer), Documents.of(
         Tokens.build(corpus, tokenizer)
