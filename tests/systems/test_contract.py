@@ -25,9 +25,9 @@ SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1, "de
 LABELS_ONLY: dict[str, Any] = {"steps": 20, "batch": 4, "lr": 1e-2}
 ZERO_WHEN_EMPTY = ("onehot", "wordclass", "word2vec", "glove", "fasttext")
 """Systems whose vector of a text is a mean over its words; all others also read special tokens or add a bias."""
-TUNED_LR = {"bert": 5e-3}
+TUNED_LR = {"bert": 5e-3, "electra": 5e-3}
 """Learning rate of the whole encoder, where the usual 0.1 diverges: layer norm after the residual."""
-POOL: dict[str, Any] = {"bert": "mean"}
+POOL: dict[str, Any] = {"bert": "mean", "electra": "mean"}
 """Pooling where the default, [CLS] of a frozen encoder of few steps, says too little."""
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
 
