@@ -54,7 +54,7 @@ DROPPED_SETTINGS = {
     "fasttext": ("label_counts",),
 }
 """By system or section: names that are no settings any more."""
-RENAMED_TASKS = {"rewrite": "seq2seq"}
+RENAMED_TASKS: dict[str | bool, str] = {"rewrite": "seq2seq"}
 RENAMED_VALUES: dict[str, dict[str, dict[str | bool, str]]] = {
     "bert": {"pair_objective": {True: "nsp", False: "none"}},
     "onehot": {"weighting": {"one": "binary"}},
