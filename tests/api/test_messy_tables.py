@@ -4,12 +4,20 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
+from keel.api.inference import predict
 from keel.checks import check
 from keel.cli import main
-from keel.errors import UsageError
+from keel.data.examples import read_examples
+from keel.data.predictions import Predictions
+from keel.data.table_files import read_table
+from keel.data.text_files import open_text
+from keel.errors import KeelError, UsageError
+from keel.metrics.label_scores import score_labels
 
 SETTINGS: dict[str, Any] = {"epochs": 1, "batch": 8}
 ODD_LABELS = {1: "Positive", 3: "positive ", 5: "NaN", 6: "", 7: "POSITIVE"}
@@ -78,11 +86,89 @@ def test_cleaned_tables_are_read_like_their_source(messy: Path, tmp_path: Path, 
     assert [facts["labels"] for facts in of_csv.values()] == [facts["labels"] for facts in other.values()]
 
 
+def test_labels_unseen_in_training_count_as_errors(tmp_path: Path) -> None:
+    rows = [(f"good {n}", "a") for n in range(20)] + [(f"bad {n}", "b") for n in range(20)]
+    test = [("good 1", "a"), ("bad 1", "b"), ("good 2", "new"), ("bad 2", "other")]
+    model, found = notes(rows, test=test, dev=None, lr=0.1)
+    assert any(text.startswith("item 2 of the list: 2 examples have a label that is not in") for text in found)
+    assert model.card.scores["test"]["values"]["accuracy"]["value"] == 0.5
+    events: list[dict[str, Any]] = []
+    scores = evaluate(model, test, on_event=events.append)
+    assert scores.main_value == 0.5
+    assert scores.names == ("a", "b", "new", "other")
+    assert {error.label for error in scores.errors} == {"new", "other"}
+    assert any(event["text"].startswith("item 2 of the list: 2 of 4 examples") for event in events)
+    strict, _ = notes(rows, dev=test, lr=0.1, threshold=0.999999)  # which no example of class b reaches
+    assert strict.card.scores["dev"]["values"]["accuracy"]["value"] == 0.25
+    notes(rows, dev=test, lr=0.1, calibrate=True)
+    with pytest.raises(KeelError, match="'c' did not occur in training"):
+        evaluate(model, [("good 1", "c"), ("bad", "d")])
+
+
+@pytest.mark.data
+def test_atis_is_scored_as_published(data_dir: Path) -> None:
+    folder = data_dir / "tasks/atis_snips/atis"
+    train, test = (
+        list(zip(*(open_text(folder / name).lines() for name in names), strict=True))
+        for names in (("train/seq.in.xz", "train/label"), ("test/seq.in", "test/label"))
+    )
+    labels, examples = read_examples(train, pair=False).labels, read_examples(test, pair=False)
+    assert labels.describe_unseen(examples).startswith("item 34 of the list: 5 of 893 examples have labels")
+    most_frequent = np.eye(len(labels.names))[[labels.names.index("atis_flight")] * 893]
+    predictions = Predictions(labels, most_frequent).with_labels(labels.including(examples))
+    scores = score_labels(examples, predictions)
+    assert scores.values["accuracy"].value == 632 / 893
+    assert len(scores.names) == len(labels.names) + 4
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_predictions_are_written_beside_the_rows(messy: Path, tmp_path: Path, suffix: str) -> None:
+    model, _ = notes(messy, clean=True)
+    out, events = tmp_path / f"scored.{suffix}", list[dict[str, Any]]()
+    records = list(predict(model, messy, out=out, on_event=events.append))
+    added = ["prediction", "confidence", "probability_negative", "probability_positive"]
+    assert list(records[0]) == ["id", "text", "label", "other", *added]
+    found = [row for _, row in read_table(out)]
+    assert len(found) == 40  # also without text or label
+    assert [str(row["prediction"]) for row in found] == [row["prediction"] for row in records]
+    assert {row["other"] for row in found} == {"kept"}
+    assert all(abs(float(row[added[2]]) + float(row[added[3]]) - 1) < 1e-5 for row in found)
+    expected = [each.label for each in model.predict([row["text"] for row in found])]
+    assert [row["prediction"] for row in found] == expected
+    again = tmp_path / "again.csv"
+    records = list(predict(model, out, out=again, on_event=events.append))
+    assert list(records[0])[-4:] == [f"{name}_" for name in added]
+    assert sum("'prediction' " in event["text"] or "'prediction'," in event["text"] for event in events) >= 1
+
+
+def test_where_predictions_can_be_written(tmp_path: Path) -> None:
+    model, _ = notes([("good", "a"), ("bad", "b")] * 10)
+    plain = tmp_path / "new.txt"
+    plain.write_text("good\nbad\n")
+    assert [next(iter(row)) for row in predict(model, plain, out=tmp_path / "a.csv")] == ["text", "text"]
+    for name in ("new.txt", "a.xlsx", "a.csv.gz"):
+        with pytest.raises(UsageError, match="name a"):
+            predict(model, plain, out=tmp_path / name)
+    with pytest.raises(UsageError, match="would replace its input"):
+        predict(model, tmp_path / "a.csv", out=tmp_path / "a.csv")
+    several, _ = notes([("good", ["a", "b"]), ("bad", []), ("so so", ["b"])] * 10, lr=0.1)
+    rows = list(predict(several, plain, out=tmp_path / "b.csv"))
+    assert list(rows[0]) == ["text", "prediction", "confidence", "probability_a", "probability_b"]
+    numbers, _ = notes([("good", 1.5), ("bad", 0.25)] * 10)
+    rows = list(predict(numbers, plain, out=tmp_path / "c.csv"))
+    assert [type(row["prediction"]) for row in rows] == [float, float]
+
+
 def test_what_cannot_be_cleaned_is_refused(messy: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="would replace its input"):
         check(messy, fix=messy)
     with pytest.raises(UsageError, match=r"name a \.csv"):
         check(messy, fix=tmp_path / "fixed.parquet")
+    ragged = tmp_path / "ragged.csv"
+    ragged.write_text("text,label\na,x\nb,y,z\nc,y\nd,x\n")
+    found = check(ragged, fix=tmp_path / "fixed.csv").errors
+    assert [finding.where for finding in found] == [f"{ragged}:3", str(tmp_path / "fixed.csv")]
+    assert not (tmp_path / "fixed.csv").exists()
     plain = tmp_path / "plain.txt"
     plain.write_text("One text. And more.\n\nAnother one.\n")
     with pytest.raises(UsageError, match="fix needs one table"):

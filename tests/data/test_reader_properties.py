@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from keel.data.examples import Columns, read_examples
 from keel.data.parallel_text import read_aligned
+from keel.data.table_writing import write_table
 from keel.data.tag_schemes import Entity, Scheme, detect_scheme, extract_entities, invalid_transitions, write_tags
 from keel.data.tagged_sentences import read_tagged_sentences
 from keel.errors import KeelError
@@ -30,9 +31,11 @@ SENTENCES = st.lists(st.lists(st.tuples(WORD, TAG), min_size=1, max_size=8), min
 
 
 @bounded
-@given(rows=ROWS, separator=st.sampled_from([",", "\t"]))
-def test_tables_are_read_as_they_were_written(tmp_path: Path, rows: list[tuple[str, str]], separator: str) -> None:
-    path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
+@given(rows=ROWS, separator=st.sampled_from([",", ";", "\t"]), suffix=st.sampled_from([".csv", ".tsv"]))
+def test_tables_are_read_as_they_were_written(
+    tmp_path: Path, rows: list[tuple[str, str]], separator: str, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix if separator == chr(9) else '.csv'}"
     with open(path, "w", encoding="utf-8", newline="") as file:
         rows_out = csv.writer(file, delimiter=separator, lineterminator="\n")
         rows_out.writerows([("sentence", "label"), *rows])
@@ -117,7 +120,7 @@ READERS: dict[str, Any] = {
 FRAGMENT = st.sampled_from(
     ["\t", "\n", "\n\n", ",", '"', " ", "||", "__label__a ", "a/NN ", "[a/n b/n]nt ", "-DOCSTART-", "# x = 1", "1\ta\t",
      "\u3000", "label", "text", "O", "B-X", "0.5", "中文", "{", "}", '{"text": "a"}', '{"words": ["a"], "tags": ["O"]}',
-     '{"context": "a", "choices": ["b", "c"], "label": 1}', "[]", "null", "\0", "\ufeff", "\r"]
+     '{"context": "a", "choices": ["b", "c"], "label": 1}', "[]", "[", "]", "null", "\0", "\ufeff", "\r"]
 )  # fmt: skip
 CONTENT = st.one_of(
     st.binary(max_size=60),
@@ -126,10 +129,24 @@ CONTENT = st.one_of(
     ),
 )
 
+SUFFIXES = [".csv", ".tsv", ".jsonl", ".json", ".xlsx", ".txt", ".conll", ".conllu"]
+
+
+@bounded
+@given(rows=st.lists(st.tuples(ANY_TEXT.map(lambda text: f"x{text}"), LABEL), min_size=1, max_size=12))
+def test_written_tables_are_read_again(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    for suffix in (".csv", ".jsonl"):
+        path = tmp_path / f"a{suffix}"
+        write_table(path, ["text", "label"], rows)
+        examples = read_examples(path, pair=False)
+        texts = [text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "") for text, _ in rows]
+        assert examples.texts == (texts if suffix == ".csv" else [text for text, _ in rows])
+        assert examples.values == [label for _, label in rows]
+
 
 @pytest.mark.parametrize("reader", READERS)
 @bounded
-@given(content=CONTENT, suffix=st.sampled_from([".csv", ".tsv", ".jsonl", ".txt", ".conll", ".conllu"]))
+@given(content=CONTENT, suffix=st.sampled_from(SUFFIXES))
 def test_arbitrary_files_are_read_or_refused(tmp_path: Path, reader: str, content: bytes, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content)

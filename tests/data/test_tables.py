@@ -12,6 +12,7 @@ import pytest
 
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.label_kinds import Regression, SingleLabel
+from keel.data.table_writing import write_table
 from keel.errors import KeelError
 
 
@@ -87,6 +88,33 @@ def test_python_objects_are_read_like_files() -> None:
     for pairs in ([(("a", "b"), "x")], [("a", "b", "x")]):
         assert plain(read_examples(pairs, pair=True)) == [("a", "b", "x")]
     assert plain(read_examples([("a", "b")], pair=True)) == [("a", "b", None)]
+
+
+MISSING_VALUES = {
+    "object": pandas.DataFrame({"text": ["a", None, "c", float("nan")], "label": ["1", "0", None, "1"]}, dtype=object),
+    "string": pandas.DataFrame({"text": ["a", None, "c", None], "label": ["1", "0", None, "1"]}, dtype="string"),
+    "categories": pandas.DataFrame({
+        "text": ["a", "", "c", ""], "label": pandas.Categorical(["1", "0", None, "1"], categories=["0", "1", "2"])
+    }),
+    "nullable integers": pandas.DataFrame(
+        {"text": ["a", "", "c", ""], "label": pandas.array([1, 0, None, 1], dtype="Int64")}, index=[3, 5, 7, 9]
+    ),
+    "integers as floats": pandas.DataFrame({"text": ["a", "", "c", ""], "label": [1, 0, None, 1]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MISSING_VALUES)
+def test_data_frames_with_missing_values_are_read_like_files(tmp_path: Path, kind: str) -> None:
+    frame = MISSING_VALUES[kind]
+    found = read_examples(frame, pair=False)
+    assert plain(found) == [("a", "1"), ("", "0"), ("c", None), ("", "1")]
+    assert found.names == ("0", "1")
+    assert found.kind == SingleLabel()
+    if kind in ("object", "string"):
+        assert any(text.startswith("row 1: 2 texts are missing") for text in notes(frame, pair=False))
+    assert len(skip_unlabelled(found)) == 3
+    write_table(tmp_path / "a.csv", list(frame.columns), frame.to_numpy().tolist())
+    assert read_examples(tmp_path / "a.csv", pair=False).texts == found.texts
 
 
 def test_several_labels(tmp_path: Path) -> None:
@@ -168,10 +196,15 @@ def test_labels_that_look_like_floats_are_classes_by_default() -> None:
             "'three', 'label'; name them with text_column",
         ),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\n", {}, ":3: this row has 1 column,"),
+        ("a.csv", "text,label\na,x\nb,y,z\n", {}, ":3: this row has 3 columns,"),
+        ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', {}, ":3: a quote in this row is not closed"),
+        ("a.json", '[\n{"text": "a"},\n"b"]', {}, ":3: 'b' is not an object"),
+        ("a.json", '[\n{"text": "a"}\n{"text": "b"}]', {}, ":3: this is not JSON"),
         ("a.tsv", "sentence\tlabel\n", {}, "has no examples"),
         ("a.tsv", "", {}, "has no examples"),
         ("a.tsv", "sentence\tlabel\nx\tgood\n", {"labels": "regression"}, ":2: the label 'good' is not a number"),
-        ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 2}\n', {}, ":2: the text is None"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 3, "label": 2}\n', {}, ":2: the text is 3"),
+        ("a.jsonl", '{"text": null, "label": 1}\n{"label": 2}\n', {}, ":1: the text is None"),
         ("a.jsonl", '{"text": "x", "labels": ["a", "b"]}\n', {"labels": "single"}, ":1: 2 labels where one"),
         ("a.txt", "__label__x y\nz\n", {}, ":2: this line does not start with __label__"),
     ],
@@ -204,6 +237,83 @@ def test_empty_cells_are_labels_of_multi_label_tables(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'text,labels\na,"x,y"\nb,\n')
     found = read_examples(path, pair=False, columns=Columns(labels="multi"))
     assert found.values == [("x", "y"), ()]
+
+
+CSV_FORMS = {
+    "semicolons": "id;sentence;label\n1;so good, really;1\n2;so bad;0\n3;fine, fine;1\n",
+    "one comma in each row": "sentence;label\nso good, really;1\nso bad, too;0\nfine, fine;1\n",
+    "no commas": "label;sentence\n1;so good\n0;so bad\n1;fine\n",
+    "tabs": "\ufeffid\tsentence\tlabel\r\n1\tso good, really\t1\r\n2\tso bad\t0\r\n3\tfine\t1\r\n",
+    "quoted": 'sentence;label\n"so good; really";1\n"so\nbad";0\nfine;1\n',
+}
+
+
+@pytest.mark.parametrize("form", CSV_FORMS)
+def test_the_separator_of_a_csv_file_is_detected(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path, "a.csv", CSV_FORMS[form])
+    found = read_examples(path, pair=False)
+    assert found.values == ["1", "0", "1"]
+    assert found.texts[2].startswith("fine")
+    assert f"{path}: columns are separated by {'tabs' if form == 'tabs' else repr(';')}" in notes(path, pair=False)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "text,label\na;b,x\nc;d,y\n",  # commas give a table
+        "text\nDr; No\nMr; Yes\nMs; No\n",  # a column of texts
+        "Dr; No\nMr; Yes\nMs; No\nSr; No\n",  # a column of texts without a header
+        "text\na\nb\n",
+    ],
+)
+def test_other_separators_need_a_table_with_known_columns(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, "a.csv", text)
+    first = text.split("\n")[1].split(",")[0] if text.startswith("text") else "Dr; No"
+    assert read_examples(path, pair=False).texts[0] == first
+    assert not any("separated" in each for each in notes(path, pair=False))
+
+
+def test_the_separator_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "Kommentar|Klasse\nso good|1\nso bad|0\n")
+    columns = Columns(separator="|", text_column="Kommentar", label_column="Klasse")
+    assert plain(read_examples(path, pair=False, columns=columns)) == [("so good", "1"), ("so bad", "0")]
+    tabs = write(tmp_path, "b.csv", "so, good\t1\nso bad\t0\nfine\t1\n")
+    assert plain(read_examples(tabs, pair=False, columns=Columns(separator="tab")))[0] == ("so, good", "1")
+    named = write(tmp_path, "c.csv", "Kommentar;Klasse\nso good;1\nso bad;0\n")
+    columns = Columns(text_column="Kommentar", label_column="Klasse")
+    assert plain(read_examples(named, pair=False, columns=columns)) == [("so good", "1"), ("so bad", "0")]
+    with pytest.raises(KeelError, match="separator must be one character"):
+        Columns(separator=";;")
+
+
+def test_json_arrays_are_read_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[\n {"text": "so good",\n  "label": 1},\n {"text": "so bad", "label": 0},{"text": "fine", "label": 1}\n]\n'
+    found = read_examples(path := write(tmp_path, "a.json", text), pair=False)
+    assert plain(found) == SINGLE
+    assert [*found.locations] == [f"{path}:2", f"{path}:4", f"{path}:4"]
+    assert plain(read_examples(write(tmp_path, "b.json", SINGLE_FORMS["rows.jsonl"]), pair=False)) == SINGLE
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert plain(read_examples("-", pair=False)) == SINGLE
+
+
+def test_excel_tables_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    rows = [["id", "review", "label", None], [1, "so good", 1], [], [2, "so bad", 0], [3, "fine", 1.0, " "]]
+    for row in rows:
+        book.active.append(row)
+    book.create_sheet("other")
+    book.save(path := tmp_path / "a.xlsx")
+    found = read_examples(path, pair=False)
+    assert plain(found) == SINGLE
+    assert [*found.locations] == [f"{path}:2", f"{path}:4", f"{path}:5"]
+    assert any("'other'" in text for text in notes(path, pair=False))
+    (tmp_path / "b.xlsx").write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(KeelError, match=r"b\.xlsx cannot be read as xlsx"):
+        read_examples(tmp_path / "b.xlsx", pair=False)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(KeelError, match=r"pip install 'keel-nlp\[data\]'"):
+        read_examples(path, pair=False)
 
 
 def test_bad_sources_get_one_sentence(tmp_path: Path) -> None:

@@ -204,6 +204,16 @@ def test_a_bad_line_of_jsonl_is_named(tmp_path: Path) -> None:
         list(read_table(tmp_path / "b.jsonl"))
 
 
+def test_byte_order_marks_at_the_start_of_a_line_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "joined.txt"
+    path.write_text("\ufeff\ufeffone\n\ufeff\n\ufefftwo \ufeff three\n\ufeff", encoding="utf-8")
+    lines = ["one", "", "two \ufeff three"]
+    assert [line for _, line in open_text(path)][:3] == open_text(path).lines()[:3] == lines
+    table = tmp_path / "a.csv"
+    table.write_text("\ufefftext,label\na,x\n\ufeff\nb,y\n", encoding="utf-8")
+    assert [row for _, row in read_rows(table)] == [["text", "label"], ["a", "x"], ["b", "y"]]
+
+
 def test_parquet_is_read_by_rows_and_damage_is_reported(tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet

@@ -76,13 +76,16 @@ def evaluate(
         task, roles = task_with_decoding(known, values)
         examples = task.read_labelled(data, roles, on_event)
         task.check_scorable(examples, task.labels)
+        if unseen := task.labels.describe_unseen(examples):
+            note(on_event, unseen)
         predictions = task.predict(examples, on_event=on_event)
         scores = task.score(examples, predictions)
         if suspects:
+            among_all = predictions.with_labels(task.labels.including(examples))
             if known.card.was_trained_on(examples):
                 seen = "the model has seen these examples in training, and may have learned their label errors"
                 note(on_event, f"{seen}: a model that was trained on other examples finds more")
-            scores = replace(scores, suspects=find_label_errors(examples, predictions, suspects))
+            scores = replace(scores, suspects=find_label_errors(examples, among_all, suspects))
         if scores.warning:
             note(on_event, scores.warning)
     if out is not None:

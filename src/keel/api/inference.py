@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, Unpack, overload
 
 import numpy as np
 
 from keel.api.keywords import PredictKeywords
 from keel.api.model_loading import ModelSource, load_model
+from keel.api.scored_tables import write_scored
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, Examples
@@ -32,6 +34,7 @@ def predict(
     model: ModelSource,
     data: Source,
     *,
+    out: Annotated[str | Path | None, Doc("Write the rows of FILE with predictions as a .csv, .tsv or .jsonl.")] = None,
     columns: Columns | None = None,
     search: BeamSearch | None = None,
     on_event: OnEvent = ignore,
@@ -39,12 +42,15 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Predictions for a dataset: an iterator of records, each with the position and text of an example.
 
-    Model and dataset are read at once, and predictions are made on iteration.
+    Model and dataset are read at once, and predictions are made on iteration. With `out`, the table is written to this
+    file with further columns (prediction, confidence, probabilities of all labels), and the records are its rows.
     """
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values)
     task, roles = task_with_decoding(known, values)
+    if out is not None:
+        return iter(write_scored(task, data, roles, Path(out), on_event))
     examples = task.read_examples(data, roles, on_event)
     return _records(task, examples, on_event)
 

@@ -68,6 +68,7 @@ class ColumnKeywords(TypedDict, total=False):
     labels: Literal["auto", "single", "multi", "regression"]
     format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"]
     scheme: Literal["auto", "BIO", "BIOES", "BMES"]
+    separator: str
     encoding: str
 
 class HeadKeywords(TypedDict, total=False):

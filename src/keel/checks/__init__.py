@@ -67,7 +67,7 @@ def check(
         whole = group if len(group) > 1 else path
         with collect_row_errors() as invalid:
             try:
-                if named and file_kind(path) != "parquet":
+                if named and file_kind(path) not in ("parquet", "xlsx"):
                     encodings = [open_text(each, columns.encoding).encoding for each in group]
                     facts["encoding"] = " and ".join(dict.fromkeys(encodings))
                 if detected := "" if task else detect_task(path, columns):
@@ -97,9 +97,12 @@ def check(
     if fix is not None:
         if len(report.files) != 1 or not labelled or task not in ("", "classify", "pair"):
             raise UsageError("--fix needs one table of texts with labels: name one file, and its columns")
-        table = named.files[0] if named else source
-        cause = write_cleaned(table, Path(fix), pair=labelled[0].seconds is not None, columns=columns)
-        report.findings.append(Finding("note", str(fix), cause))
+        table, pair = named.files[0] if named else source, labelled[0].seconds is not None
+        if report.errors:
+            report.findings.append(Finding("error", str(fix), "is not written", "correct the errors above first"))
+        else:
+            cause = write_cleaned(table, Path(fix), pair=pair, columns=columns)
+            report.findings.append(Finding("note", str(fix), cause))
     if minutes:
         sample = [document for found in corpora for document in found.sample]
         if not sample:

@@ -79,8 +79,9 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
         if unknown and isinstance(files[0].kind, SingleLabel | MultiLabel):
             what = pluralize(len(unknown), "example has", "examples have")
-            cause = f"{what} a label that is not in {files[0].source}, first here ({unknown[0].label!r})"
-            yield Finding("error", unknown[0].location, cause, "correct it, or add it to the training file")
+            where = f"that is not in {files[0].source}, first here ({unknown[0].label!r})"
+            cause = f"{what} a label {where}; no prediction for them is right"
+            yield Finding("warning", unknown[0].location, cause, "correct it, or add it to the training file")
 
 
 def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Finding]:

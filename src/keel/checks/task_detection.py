@@ -49,7 +49,9 @@ def detect_task(source: Any, columns: Columns) -> str:
 
 
 def has_labels(path: Path, columns: Columns) -> bool:
-    """Whether a plain text file holds labelled texts."""
+    """Whether a plain text or JSON file holds labelled texts."""
+    if ".json" in path.suffixes:  # an array of objects; other documents are refused when they are read
+        return True
     lines = [line for line in first_lines(path, columns) if line.strip()]
     first = lines[0] if lines else ""
     if first.startswith(FASTTEXT) or "\t" in first or first.count("||") == 3:

@@ -52,6 +52,7 @@ def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
         "The folder of a fine-tuned model.",
         "Texts, one per line or in a column; - for stdin; for seq2seq also two parallel files.",
     ),
+    arguments_of(inference.predict, out="FILE"),
     methodcaller("add_argument", "--conll", action="store_true", help=CONLL),
 )
 def predict(options: Namespace, console: Console) -> Answer:
@@ -61,6 +62,8 @@ def predict(options: Namespace, console: Console) -> Answer:
         raise KeelError(f"there is no file {first[:60]}: give a file with a text per line, or - for stdin")
     source = labelled_source(options.file)
     records = inference.predict(load(options, console), source, on_event=console, **options.settings)
+    if "out" in options.settings:
+        return Answer(lines=[options.settings["out"]], data={"file": options.settings["out"]})
     return Answer(lines=_conll_lines(records) if options.conll else _json_lines(records))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from keel.data.label_kinds import LabelKind, Value, label_names, parse_labels
+from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, Value, is_null, label_names, parse_labels
 from keel.data.table_sources import load_table
 from keel.data.tables import (
     DEFAULT_COLUMNS,
@@ -66,6 +66,33 @@ class Labels:
     def outputs(self) -> int:
         """Output size of the head."""
         return len(self.names) or 1
+
+    def unseen_in(self, examples: "Examples") -> tuple[str, ...]:
+        """Class names of these examples that did not occur in training; none if no name did."""
+        if not isinstance(self.kind, SingleLabel | MultiLabel) or {*self.names}.isdisjoint(examples.names):
+            return ()
+        found = {name for value in {*examples.values} for name in examples.names_in(value)}
+        return tuple(sorted(found.difference(self.names)))
+
+    def describe_unseen(self, examples: "Examples") -> str:
+        """A message about examples with classes that did not occur in training; empty if there are none."""
+        if not (unseen := {*self.unseen_in(examples)}):
+            return ""
+        indices = [index for index, value in enumerate(examples.values) if unseen & {*examples.names_in(value)}]
+        shown = ", ".join(map(repr, sorted(unseen)[:3])) + (", ..." if len(unseen) > 3 else "")
+        what = f"{len(indices):,} of {len(examples):,} examples have labels that did not occur in training ({shown})"
+        return f"{examples.locations[indices[0]]}: {what}, first here: they count as errors"
+
+    def seen_part(self, examples: "Examples") -> "Examples":
+        """The examples all of whose classes occurred in training."""
+        unseen = {*self.unseen_in(examples)}
+        seen = (index for index, value in enumerate(examples.values) if unseen.isdisjoint(examples.names_in(value)))
+        return examples.take(seen) if unseen else examples
+
+    def including(self, examples: "Examples") -> "Labels":
+        """These labels and the unseen ones of the examples, to score predictions that cannot have them."""
+        unseen = self.unseen_in(examples)
+        return replace(self, names=(*self.names, *unseen), counts=()) if unseen else self
 
     def targets(self, examples: "Examples") -> Tensor:
         """Targets of these examples, as the label kind encodes them."""
@@ -216,8 +243,8 @@ def table_examples(
     if label is not None:
         kind, values = parse_labels(table, label, columns.labels, on_event)
     return Examples(
-        texts=table.texts(text, "text"),
-        seconds=None if second is None else table.texts(second, "second"),
+        texts=_texts(table, text, "text", on_event),
+        seconds=None if second is None else _texts(table, second, "second", on_event),
         values=values,
         locations=table.locations,
         kind=kind,
@@ -225,6 +252,19 @@ def table_examples(
         columns=tuple(table.columns) if table.header else (),
         names=tuple(sorted({name for value in set(values) for name in label_names(value)})),
     )
+
+
+def _texts(table: Table, column: int, flag: str, on_event: OnEvent) -> list[str]:
+    """The texts of a column; where some have no value, these are empty, as in a csv file."""
+    cells = table.cells[column]
+    missing = [index for index, cell in enumerate(cells) if not isinstance(cell, str) and is_null(cell)]
+    if not missing or len(missing) == len(cells):
+        return table.texts(column, flag)
+    what = pluralize(len(missing), "text is missing and read as empty", "texts are missing and read as empty")
+    note(on_event, f"{table.locations[missing[0]]}: {what}, the first here")
+    columns = [*table.cells]
+    columns[column] = ["" if not isinstance(cell, str) and is_null(cell) else cell for cell in cells]
+    return replace(table, cells=columns).texts(column, flag)
 
 
 def skip_unlabelled(examples: Examples, on_event: OnEvent = ignore) -> Examples:

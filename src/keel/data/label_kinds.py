@@ -26,6 +26,8 @@ SCORES = ("score", "similarity")
 MISSING = {"", "nan", "<na>", "#n/a"}
 """Labels, in lower case, of rows without one."""
 
+NULL_TYPES = ("NAType", "NaTType")
+
 Value = str | tuple[str, ...] | float
 """A label as read from a file."""
 
@@ -330,9 +332,12 @@ class TextTarget(LabelKind):
 
 def is_missing(value: Any) -> bool:
     """Whether a label is missing: None, empty, whitespace, or the text that other programs write for no value."""
-    if isinstance(value, str):
-        return value.strip().lower() in MISSING
-    return value is None or (isinstance(value, float) and value != value)
+    return value.strip().lower() in MISSING if isinstance(value, str) else is_null(value)
+
+
+def is_null(value: Any) -> bool:
+    """Whether a cell has no value: None, NaN, or pandas' NA and NaT."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in NULL_TYPES
 
 
 def parse_labels(

@@ -14,6 +14,7 @@ SAMPLE = 1 << 16
 STRING = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)', re.DOTALL)
 JSON_SYNTAX = re.compile(r"[\s\[\]{}:,\d.eE+\-truefalsn]*")
 """What remains of JSON without its strings."""
+ARRAY_START = re.compile(r"\[\s*\{")
 XML_SUFFIXES = {".xml", ".html", ".htm", ".xhtml", ".sgm", ".sgml"}
 XML_START = re.compile(r"\s*<(\?xml|!doctype|html)\b", re.IGNORECASE)
 TAG_LINE = re.compile(r"\s*</?[A-Za-z][\w:.-]*(\s[^<>]*)?/?>")
@@ -46,7 +47,8 @@ def markup_kind(path: Path, encoding: str = "auto") -> str:
         kind = "XML"
     else:
         return ""
-    return next((name for name, (parts, _) in KINDS.items() if kind in name and all(it in text for it in parts)), kind)
+    kind = next((name for name, (parts, _) in KINDS.items() if kind in name and all(it in text for it in parts)), kind)
+    return "JSON array of objects" if kind == "JSON" and ARRAY_START.match(text) else kind
 
 
 def refuse_markup(path: Path, name: str, encoding: str = "auto") -> None:

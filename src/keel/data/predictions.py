@@ -157,6 +157,9 @@ class Predictions(LazySequence[AnyPrediction]):
     threshold: float = field(default=0.5, kw_only=True)
     """Probability above which a label of a multi-label task, or the positive class of two, is predicted."""
 
+    unseen: int = field(default=0, kw_only=True)
+    """How many classes at the end did not occur in training and are never predicted."""
+
     def __len__(self) -> int:
         return len(self.estimates)
 
@@ -165,10 +168,21 @@ class Predictions(LazySequence[AnyPrediction]):
 
     def decide(self) -> np.ndarray:
         """The predicted class ids [examples] or, of a multi-label task, a boolean for each class."""
-        return self.labels.kind.decide(self.estimates, self.labels.names, self.threshold)
+        if not self.unseen:
+            return self.labels.kind.decide(self.estimates, self.labels.names, self.threshold)
+        known = self.estimates[:, : -self.unseen]
+        decided = self.labels.kind.decide(known, self.labels.names[: -self.unseen], self.threshold)
+        return decided if decided.ndim == 1 else np.pad(decided, ((0, 0), (0, self.unseen)))
 
     def take(self, indices: Iterable[int]) -> Self:
         return replace(self, estimates=self.estimates[[*indices]])
+
+    def with_labels(self, labels: Labels) -> Self:
+        """The same predictions among further classes, which come last and are never predicted."""
+        more = len(labels.names) - len(self.labels.names)
+        if not more:
+            return self
+        return replace(self, labels=labels, estimates=np.pad(self.estimates, ((0, 0), (0, more))), unseen=more)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines."""

@@ -1,51 +1,68 @@
-"""Rows of table files: csv, tsv, JSON lines and parquet."""
+"""Rows of table files: csv, tsv, xlsx, JSON lines, JSON arrays and parquet."""
 
 import csv
 import json
+import warnings
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field
+from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field, open_bytes
 from keel.errors import KeelError, MissingExtra, row_error
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, note
 
 csv.field_size_limit(MAX_LINE)
 
+END = "\x1fend of file\x1f"
+"""A line after the last one: it is a row of its own unless a quote is open."""
 
-def read_rows(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> Iterator[tuple[int, list[str]]]:
-    """Read a csv or tsv (quotes are ordinary characters, as in GLUE) file as (line number, fields)."""
-    file = TextFile(path, encoding, on_event)
-    yield from _rows(file, file_kind(file.path))
+
+def read_rows(
+    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, separator: str = "auto"
+) -> Iterator[tuple[int, list[str]]]:
+    """Read a csv, tsv (quotes are ordinary characters, as in GLUE) or xlsx file as (line number, fields)."""
+    path = Path(path)
+    if file_kind(path) == "xlsx":
+        yield from _xlsx(path, on_event)
+        return
+    yield from _rows(TextFile(path, encoding, on_event), file_kind(path), separator)
 
 
 def read_table(
     path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read csv or tsv with a header, jsonl or parquet as (line number, {column: value}); a short row lacks columns."""
+    """Read a table with a header, jsonl or parquet as (line number, {column: value}); a short row lacks columns."""
     path = Path(path)
     kind = file_kind(path)
     if kind == "parquet":
         yield from _parquet(path)
         return
-    file = TextFile(path, encoding, on_event)
     if kind == "jsonl":
-        yield from _jsonl(file)
+        yield from _jsonl(TextFile(path, encoding, on_event))
         return
-    rows = _rows(file, kind)
+    rows = read_rows(path, encoding, on_event)
     _, header = next(rows, (1, []))
     for number, row in rows:
         yield number, dict(zip(header, row, strict=False))
 
 
-def _rows(file: TextFile, kind: str) -> Iterator[tuple[int, list[str]]]:
-    lines = (line + "\n" for _, line in file)
-    tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader = csv.reader(lines, **(tabs if kind == "tsv" else {}))
+def _rows(file: TextFile, kind: str, separator: str = "auto") -> Iterator[tuple[int, list[str]]]:
+    if separator == "auto":
+        separator = "," if kind == "csv" else "\t"
+    quoted = kind == "csv" or (kind == "tsv" and separator != "\t")
+    end_row = [END] if quoted else []
+    lines = chain((line + "\n" for _, line in file), end_row)
+    reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     end = 0
     try:
         for row in reader:
             start, end = end + 1, reader.line_num
+            if quoted and row and row[-1].endswith(END):
+                if row != end_row:
+                    raise KeelError(f"{file.name}:{start}: a quote in this row is not closed: close it, or double it")
+                return
             if row:
                 yield start, row
     except csv.Error as error:
@@ -84,3 +101,73 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     yield number, row
     except (arrow.ArrowException, OSError) as error:
         raise KeelError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+
+
+def read_json_records(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> list[tuple[int, Any]]:
+    """The objects of a JSON array or of JSON lines, each with the number of its first line."""
+    file = TextFile(path, encoding, on_event)
+    if not next((line for _, line in file if line.strip()), "").lstrip().startswith("["):
+        return list(_jsonl(file))
+    text = file.document()
+    decode, found = json.JSONDecoder().raw_decode, list[tuple[int, Any]]()
+    position, number = _skip_space(text, text.index("[") + 1), 1
+    number += text.count("\n", 0, position)
+    try:
+        while not text.startswith("]", position):
+            item, end = decode(text, position)
+            if not isinstance(item, dict):
+                what = f'{item!r:.60} is not an object such as {{"text": ...}}'
+                raise KeelError(f"{file.name}:{number}: {what}: correct or drop it")
+            found.append((number, item))
+            next_position = _skip_space(text, end)
+            if text.startswith(",", next_position):
+                next_position = _skip_space(text, next_position + 1)
+            elif not text.startswith("]", next_position):
+                raise json.JSONDecodeError("a comma or ] is missing", text, next_position)
+            number += text.count("\n", position, next_position)
+            position = next_position
+    except json.JSONDecodeError as error:
+        raise KeelError(f"{file.name}:{error.lineno}: this is not JSON ({error.msg}): correct it") from None
+    except RecursionError:
+        raise KeelError(f"{file.name}:{number}: this object is nested too deeply: is the file damaged?") from None
+    return found
+
+
+def _skip_space(text: str, position: int) -> int:
+    while text[position : position + 1].isspace():
+        position += 1
+    return position
+
+
+def _xlsx(path: Path, on_event: OnEvent) -> Iterator[tuple[int, list[str]]]:
+    """The rows of the first sheet that have cells, as text, all as wide as the widest; numbers are those in Excel."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise MissingExtra("openpyxl", "data", f"reading {path}") from None
+    with open_bytes(path) as file:
+        try:
+            with warnings.catch_warnings():  # about styles
+                warnings.simplefilter("ignore")
+                book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+                sheet = book.worksheets[0]
+                sheet.reset_dimensions()  # often wrong
+                values = [list(map(_excel_text, row)) for row in sheet.iter_rows(values_only=True)]
+        except Exception as error:  # zip, XML and many others
+            raise KeelError(f"{path} cannot be read as xlsx ({error}): save it again as .xlsx or .csv") from None
+        if len(book.sheetnames) > 1:
+            others = ", ".join(map(repr, book.sheetnames[1:]))
+            note(on_event, f"{path}: the first sheet, {sheet.title!r}, is read; {others} are not (save one as .csv)")
+    rows = [(number, row) for number, row in enumerate(values, 1) if any(row)]
+    width = max((len(row) - next((i for i, cell in enumerate(reversed(row)) if cell), 0) for _, row in rows), default=0)
+    for number, row in rows:
+        yield number, [*row, *[""] * (width - len(row))][:width]
+
+
+def _excel_text(value: Any) -> str:
+    """A cell as text: whole numbers without decimals, as Excel shows them."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.isoformat(" ") if isinstance(value, datetime) else str(value)

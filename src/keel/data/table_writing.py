@@ -8,7 +8,7 @@ from typing import Any
 
 from keel.data.examples import table_examples
 from keel.data.label_cleaning import clean_examples
-from keel.data.label_kinds import label_names
+from keel.data.label_kinds import is_null, label_names
 from keel.data.table_sources import load_table
 from keel.data.tables import Columns, Table, choose_columns
 from keel.data.text_files import file_kind
@@ -18,10 +18,12 @@ from keel.events import ignore, pluralize
 WRITTEN = ("csv", "tsv", "jsonl")
 
 
-def check_table_name(path: Path) -> None:
-    """Refuse a file name whose suffix is no format that is written."""
+def check_table_name(path: Path, source: Any, flag: str) -> None:
+    """Refuse a file name whose suffix is no format that is written, and the source itself."""
     if file_kind(path) not in WRITTEN or path.suffix in (".gz", ".xz", ".zst", ".bz2"):
-        raise UsageError(f"{path}: name a .csv, .tsv or .jsonl file")
+        raise UsageError(f"{flag} {path}: name a .csv, .tsv or .jsonl file")
+    if isinstance(source, str | Path) and path.exists() and Path(source).exists() and path.samefile(source):
+        raise UsageError(f"{flag} {path} would replace its input: name another file")
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -46,15 +48,15 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):
+    if is_null(value):
         return ""
     if isinstance(value, tuple | list | set):
         return ",".join(map(str, value))
-    return str(value)
+    return str(value).replace("\r\n", "\n").replace("\r", "\n")  # csv does not quote a carriage return
 
 
 def _without_breaks(cell: str) -> str:
-    return " ".join(cell.replace("\r", "\n").replace("\t", "\n").split("\n")) if cell.strip("\t\r\n") else ""
+    return cell.replace("\t", " ").replace("\n", " ")
 
 
 def column_names(table: Table, roles: tuple[int, int | None, int | None]) -> list[str]:
@@ -70,9 +72,7 @@ def column_names(table: Table, roles: tuple[int, int | None, int | None]) -> lis
 
 def write_cleaned(source: Any, path: Path, *, pair: bool, columns: Columns) -> str:
     """Write a table without empty, duplicate and unlabelled rows, one variant of each label; returns what changed."""
-    check_table_name(path)
-    if isinstance(source, str | Path) and path.exists() and path.samefile(source):
-        raise UsageError(f"--fix {path} would replace its input: name another file")
+    check_table_name(path, source, "--fix")
     table = load_table(source, columns, ignore, pair=pair)
     roles = choose_columns(table, columns, pair=pair)
     every = table_examples(table, roles, columns)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from keel.config import Validated
 from keel.data.label_kinds import LabelKind
 from keel.data.memory_sources import TEXTS
-from keel.errors import KeelError, row_error
+from keel.errors import KeelError, UsageError, row_error
 from keel.events import pluralize
 
 Item = TypeVar("Item", covariant=True)
@@ -24,6 +24,8 @@ SOURCE_TARGET_PAIRS = (("source", "target"), ("input", "output"), ("document", "
                        ("text", "summary"), *PAIRS)  # fmt: skip
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
 KNOWN_COLUMNS = {*TEXTS, *LABELS, "id", "index", *(name for pair in SOURCE_TARGET_PAIRS for name in pair)}
+
+SEPARATOR_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,15 @@ class Columns(Validated):
     """Format of tagged words: one word per line, CoNLL-U, word/tag, words separated by whitespace, or untagged text."""
     scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
     """Tagging scheme to train with; auto keeps the file's, but converts BIO1 (IOB1) to BIO."""
+    separator: str = "auto"
+    """Column separator of a csv or tsv file, such as ";" or tab; auto: a tab in .tsv, in .csv a comma, or the semicolon
+    or tab that alone gives a table with the needed columns."""
     encoding: str = "auto"
     """Character encoding of the file; auto: byte order mark, UTF-8, else GB18030; invalid text is refused."""
+
+    def __post_init__(self) -> None:
+        if self.separator not in ("auto", *SEPARATOR_NAMES) and len(self.separator) != 1:
+            raise UsageError(f'--separator must be one character such as ";", or tab, not {self.separator!r}')
 
     @property
     def roles(self) -> dict[str, str]:
@@ -145,11 +154,16 @@ class Table:
 def is_header(table: Table, columns: Columns, pair: bool) -> bool:
     """Whether the first row is a header: it has a usual column name, or its label does not occur in other rows."""
     first = [column[0] for column in table.cells]
-    named = {*filter(None, columns.roles.values())}
-    if any(cell.strip().lower() in KNOWN_COLUMNS for cell in first) or (named and named <= {*first}):
+    if has_known_names(first, columns):
         return True
     _, _, label = _by_shape(table, pair)
     return label is not None and len(table) > 3 and table.cells[label].count(first[label]) == 1
+
+
+def has_known_names(header: list[str], columns: Columns) -> bool:
+    """Whether a row has a usual column name, or all that the user named."""
+    named = {*filter(None, columns.roles.values())}
+    return any(cell.strip().lower() in KNOWN_COLUMNS for cell in header) or bool(named and named <= {*header})
 
 
 def choose_columns(table: Table, columns: Columns, *, pair: bool) -> tuple[int, int | None, int | None]:

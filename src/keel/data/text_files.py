@@ -24,7 +24,8 @@ SAMPLE = 1 << 22
 MOST_FAULTS = 0.2
 """Maximum share of invalid characters: French in Latin-1 has a twentieth, random bytes half."""
 
-TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
+          ".xlsx": "xlsx"}  # fmt: skip
 DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
 """Errors of reading a file that is damaged or truncated; bz2 and gzip raise a plain OSError."""
 
@@ -36,7 +37,7 @@ MAX_DOCUMENT = 200_000_000
 
 
 def file_kind(path: Path) -> str:
-    """Kind of a file by its name: csv, tsv, jsonl, parquet or txt, compressed or not."""
+    """Kind of a file by its name: csv, tsv, jsonl, parquet, xlsx or txt, compressed or not."""
     suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".zst", ".bz2")]
     return TABLES.get(suffixes[-1].lower(), "txt") if suffixes else "txt"
 
@@ -226,7 +227,8 @@ class TextFile:
             while block := self._decoded(text.read, SAMPLE, len(lines)):
                 parts = (lines.pop() + block).split("\n")
                 lines += parts
-                if "\0" in block or replace_surrogates(block) is not block or max(map(len, parts)) > MAX_LINE:
+                odd = "\0" in block or "\ufeff" in block or replace_surrogates(block) is not block
+                if odd or max(map(len, parts)) > MAX_LINE:
                     break
             else:
                 return lines if lines[-1] else lines[:-1]
@@ -258,10 +260,14 @@ class TextFile:
         number = 1
         faults = nulls = 0
         first_fault = first_null = 0
+        begins = True
         with self._reading(self._open()) as text:
             while line := self._decoded(text.readline, limit, number):
                 ends = line.endswith("\n")
                 complete = ends or len(line) < limit
+                if begins and line[0] == "\ufeff":  # a byte order mark, in the middle where files were concatenated
+                    line = line.lstrip("\ufeff")
+                begins = ends
                 if not line.isascii() and SURROGATES.search(line):
                     if self.strict:
                         raise invalid_text(f"{self.name}:{number}", self.encoding, line)

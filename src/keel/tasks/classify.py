@@ -155,6 +155,7 @@ class TextClassification(Task):
         if not self.head.tuned_on_dev:
             return
         self.temperature, self.threshold = 1.0, DEFAULT_THRESHOLD
+        dev = self.labels.seen_part(dev)
         logits, targets = self.predict_example_logits(dev), self.labels.targets(dev)
         several = isinstance(self.labels.kind, MultiLabel)
         found: list[str] = []
@@ -175,4 +176,4 @@ class TextClassification(Task):
         )
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
-        return score_labels(examples, predictions)
+        return score_labels(examples, predictions.with_labels(predictions.labels.including(examples)))

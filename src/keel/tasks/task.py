@@ -123,7 +123,7 @@ class Task(EncoderObjective):
     @classmethod
     def check_scorable(cls, examples: Examples, labels: Labels) -> None:
         """Refuse examples on which a model with these labels cannot be scored."""
-        labels.targets(examples)
+        labels.including(examples).targets(examples)
 
     @classmethod
     def train_tokenizers(
