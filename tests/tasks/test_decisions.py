@@ -109,6 +109,22 @@ def test_logits_do_not_depend_on_temperature_and_confidence_does(tuned: Any) -> 
     assert torch.allclose((logits / task.temperature).softmax(1), torch.from_numpy(estimates))
 
 
+def test_transformers_computes_the_logits_of_a_calibrated_folder(make_task: MakeTask, tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    examples = read_examples(messages(16), pair=False)
+    task = make_task(examples, temperature=2.5, threshold=0.3)
+    keel.Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer, task=task).save(tmp_path / "m")
+    again: Any = keel.Model.load(tmp_path / "m", device="cpu").task
+    assert (again.temperature, again.threshold) == (2.5, 0.3)
+    theirs: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m").eval()
+    ids = again.system.build_inputs(again.tokenizer, again.tokenizer.encode(examples[0].text).ids).ids
+    logits = again.predict_example_logits(examples[:1])
+    assert torch.allclose(theirs(torch.tensor([ids])).logits, logits, atol=1e-5)
+    estimates = torch.from_numpy(again.predict(examples[:1]).estimates)
+    assert torch.allclose((logits / 2.5).softmax(1), estimates)
+
+
 def test_a_threshold_decides_between_two_classes_and_among_several_labels() -> None:
     single = read_examples([("a", "ham"), ("b", "spam")], pair=False)
     low = Predictions(single.labels, np.array([[0.7, 0.3], [0.9, 0.1]]), threshold=0.2)

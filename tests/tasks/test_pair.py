@@ -145,8 +145,8 @@ def test_siamese_encoding_compares_the_vectors_of_both_texts(
         assert float(task(batch)[0]["loss"]) == pytest.approx(loss, rel=1e-4)
 
 
-def test_word_vectors_tell_equal_texts_from_different_ones(tmp_path: Path):
-    """By the mean of all words of both texts, (a, a) and (b, b) could not be told from (a, b)."""
+def test_word_vectors_distinguish_equal_texts_from_different_ones(tmp_path: Path):
+    """By the mean of all words of both texts, (a, a) and (b, b) would equal (a, b)."""
     words = [f"word{number}" for number in range(12)]
     pairs = [(one, two, "same" if one == two else "other") for one in words for two in words]
     balanced = [pair for pair in pairs if pair[2] == "other"] + [pair for pair in pairs if pair[2] == "same"] * 11

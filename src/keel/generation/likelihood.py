@@ -105,7 +105,7 @@ def continuation_log_probs(
 
 
 Score = Callable[[Any, Tensor, Tensor, Tensor], np.ndarray]
-"""Of a model, ids [batch, time], positions and their targets: [values, positions], log p of the targets first."""
+"""Scores of a model for ids [batch, time], positions and targets: [values, positions], log p of the targets first."""
 
 
 @torch.no_grad()
