@@ -114,7 +114,10 @@ def test_data_frames_with_missing_values_are_read_like_files(tmp_path: Path, kin
         assert any(text.startswith("row 1: 2 texts are missing") for text in notes(frame, pair=False))
     assert len(skip_unlabelled(found)) == 3
     write_table(tmp_path / "a.csv", list(frame.columns), frame.to_numpy().tolist())
-    assert read_examples(tmp_path / "a.csv", pair=False).texts == found.texts
+    write_table(tmp_path / "a.jsonl", list(frame.columns), frame.to_numpy().tolist())
+    for name in ("a.csv", "a.jsonl"):
+        assert read_examples(tmp_path / name, pair=False).texts == found.texts
+    assert "NaN" not in (tmp_path / "a.jsonl").read_text()
 
 
 def test_several_labels(tmp_path: Path) -> None:

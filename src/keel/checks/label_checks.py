@@ -112,8 +112,8 @@ def _variant_findings(examples: Examples) -> Iterator[Finding]:
     variants = label_variants(counts)
     if variants:
         rows = sum(counts[name] for name in variants)
-        what = pluralize(rows, "row has a label", "rows have labels")
-        cause = f"{what} that differ from a more frequent one only by case or spaces ({describe_variants(variants)})"
+        what = pluralize(rows, "row has a label that differs", "rows have labels that differ")
+        cause = f"{what} from a more frequent one only by case or spaces ({describe_variants(variants)})"
         yield Finding("warning", _first_with(examples, {*variants}), cause, f"merge them with {CLEANING}")
     for name in examples.names:
         if name.strip().lower() in PERHAPS_MISSING:

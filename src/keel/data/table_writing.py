@@ -41,7 +41,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
                     file.write("\t".join(_without_breaks(_cell(value)) for value in row) + "\n")
             else:
                 for row in rows:
-                    file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n")
+                    record = {name: None if is_null(value) else value for name, value in zip(columns, row, strict=True)}
+                    file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
         part.replace(path)
     except OSError as error:
         raise KeelError(f"{path} cannot be written ({error.strerror}): choose another file") from None
