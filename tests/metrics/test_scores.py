@@ -1,5 +1,6 @@
 """Scores against scikit-learn and scipy, intervals against what they mean."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def test_class_scores_equal_scikit_learn(classes: int) -> None:
     assert scores.confusion == reference.confusion_matrix(truth, guess).tolist()
     assert scores.main == "accuracy"
     assert scores.main_value == scores.values["accuracy"].value
+
+
+def test_a_label_unseen_in_training_leaves_f1_binary() -> None:
+    examples = read_examples([("x", "0"), ("y", "1"), ("z", "2")], pair=False)
+    known = Predictions(examples[:2].labels, np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]))
+    known = replace(known, labels=replace(known.labels, names=("0", "1")))
+    scores = score_labels(examples, known.with_labels(known.labels.including(examples)))
+    assert scores.values["binary_f1"].value == pytest.approx(2 / 3)
+    assert scores.positive == "1"
 
 
 def test_labels_that_never_occur_are_left_out_of_the_scores_by_label() -> None:

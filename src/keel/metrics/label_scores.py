@@ -29,7 +29,7 @@ def _score_single_label(
     predicted = predictions.decide()
     confusion = np.zeros((classes, classes), dtype=np.int64)
     np.add.at(confusion, (targets, predicted), 1)
-    positive = positive_class(labels.names)
+    positive = positive_class(labels.names[: classes - predictions.unseen])
     # These scores depend only on the confusion matrix; resampling examples is a multinomial sample of its cells.
     true, guess = confusion.nonzero()
     cells = np.vstack([confusion[true, guess], rng.multinomial(count, confusion[true, guess] / count, RESAMPLES)])
