@@ -31,6 +31,31 @@ from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
+class FineTuningDefaults:
+    """What a run without settings does: the same for the help and for the run."""
+
+    freeze: bool
+    has_network: bool
+    train: Train
+    head: HeadSettings
+
+    @classmethod
+    def of(
+        cls, task: type[Task], start: System, given: Mapping[str, Any], *, trained: bool, freeze: bool | None
+    ) -> Self:
+        """The defaults of system and task, beside what was given; `trained`: the encoder has weights to keep."""
+        if freeze is None and trained and "unfreeze" not in given:
+            freeze = start.feature_based
+        has_network = any(given.get(name, "none") != "none" for name in ("network", "characters"))
+        return cls(
+            freeze=bool(freeze),
+            has_network=has_network,
+            train=task.finetuning_defaults(start, bool(freeze), network=has_network),
+            head=_head_defaults(task, start, given, freeze=bool(freeze), has_network=has_network),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class FineTuningSetup:
     """All settings of a run, resolved and checked."""
 
@@ -72,21 +97,20 @@ class FineTuningSetup:
         start, parent = resolve_start(base, out, settings, on_event, labelled=True)
         if reason := start.unsupported_reason(task, trained=parent is not None):
             raise UsageError(reason)
-        if freeze is None and parent and not from_scratch and "unfreeze" not in settings:
-            freeze = start.feature_based
-            if freeze:
-                default = f"{start.name} is feature-based: its encoder is frozen"
-                note(on_event, f"{default}; --no-freeze to fine-tune all of it")
-        freeze = bool(freeze)
+        defaults = FineTuningDefaults.of(
+            kind, start, settings, trained=parent is not None and not from_scratch, freeze=freeze
+        )
+        if freeze is None and defaults.freeze:
+            default = f"{start.name} is feature-based: its encoder is frozen"
+            note(on_event, f"{default}; --no-freeze to fine-tune all of it")
+        freeze, has_network, head_defaults = defaults.freeze, defaults.has_network, defaults.head
         if freeze and parent is None:
             what = f"--freeze keeps pre-trained weights, and a new {start.name} has none"
             raise UsageError(f"{what}: give a model folder")
-        has_network = any(settings.get(name, "none") != "none" for name in ("network", "characters"))
-        head_defaults = _head_defaults(kind, start, settings, freeze=freeze, has_network=has_network)
         system, train, columns, head, text = route_settings(
             settings,
             start,
-            kind.finetuning_defaults(start, freeze, network=has_network),
+            defaults.train,
             Columns(),
             head_defaults,
             VocabularySettings(),

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
 from keel.config import SYNONYMS, Doc, help_of, parse_value, read_toml
@@ -29,6 +29,7 @@ RENAMED_FLAGS = {
 """Flags of earlier versions; renamed settings are in formats/upgrades.py."""
 NEAR = 0.7
 """Similarity from which a flag is suggested; the dashes alone make flags similar."""
+EMPTY: Mapping[str, str] = {}
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
@@ -52,6 +53,8 @@ class Flags(argparse.ArgumentParser):
         self.names: dict[str, str] = {}
         """The flag of each."""
         self.meanings: dict[str, str] = {}
+        self.defaults: dict[str, Any] = {}
+        """What a run without the flag takes, as the help shows it."""
         every = self.add_argument_group("every command")
         every.add_argument("--json", action="store_true", help="Print the result as JSON.")
         every.add_argument("--quiet", action="store_true", help="Print no messages, only the result.")
@@ -74,8 +77,12 @@ class Flags(argparse.ArgumentParser):
         only: Collection[str] | None = None,
         without: Collection[str] = (),
         defaults: bool = True,
+        rules: Mapping[str, str] = EMPTY,
     ) -> None:
-        """Flags of the fields of settings, whose values are the defaults; of several, all their fields."""
+        """Flags of the fields of settings, whose values are the defaults; of several, all their fields.
+
+        `rules`: how defaults that are not known before the data is read depend on it, by field.
+        """
         common = self.add_argument_group("common") if name == "train" else None
         group = self.add_argument_group(name)
         for each in settings:
@@ -88,7 +95,7 @@ class Flags(argparse.ArgumentParser):
                 assert field.name not in map(_name, self.annotations), f"two settings are called {field.name}"
                 bare = place in BARE_FIELDS or (name in BARE_SECTIONS and place not in SECTION_FIELDS)
                 flag = flag_of(field.name) if bare else f"--{place}"
-                default = getattr(each, field.name) if defaults else None
+                default = rules.get(field.name, getattr(each, field.name)) if defaults else None
                 target = (common or group) if bare else group
                 self._add(target, place, flag, annotations[field.name], texts.get(field.name, ""), default)
                 if bare:
@@ -106,6 +113,7 @@ class Flags(argparse.ArgumentParser):
         repeated: bool = False,
     ) -> None:
         self.annotations[place], self.names[place], self.meanings[place] = annotation, flag, text
+        self.defaults[place] = default
         help = (text + _shown(default)).replace("%", "%%")
         if "." not in place and _is_switch(annotation):
             group.add_argument(flag, dest=place, action="store_const", const="true", help=help)

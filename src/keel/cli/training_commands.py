@@ -3,20 +3,23 @@
 import json
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from keel.api import finetuning, pretraining
+from keel.api.finetuning_setup import FineTuningDefaults
 from keel.api.settings import TextSettings, VocabularySettings
 from keel.cli.command import Answer, command
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.label_kinds import TagLabels, TextTarget
 from keel.data.text_files import file_kind
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.layer_weights import layer_weights
+from keel.formats.huggingface import HUGGINGFACE_FOLDER, KEEL_FOLDER, folder_settings
 from keel.formats.registry import find_format
 from keel.model import Model
 from keel.report.console import Console, clock, score_line
@@ -25,7 +28,6 @@ from keel.systems.bert import Bert
 from keel.systems.capabilities import CausalLM, LanguageModelSystem, MaskedLM
 from keel.systems.system import System, supports
 from keel.tasks import TASKS
-from keel.tasks.head_settings import HeadSettings
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 from keel.training.loss_names import format_loss, name_loss
 from keel.training.plan import Train
@@ -41,7 +43,8 @@ def _for_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]
         every = Flags(flags.verb, line=flags.line, add_help=False)
         others = (kind() for kind in SYSTEMS.values() if kind is not Bert)
         add_flags(every, Bert(), *others)  # the first one gives the defaults, whatever the order of SYSTEMS
-        add_flags(flags, _named_system(every.peek()))
+        seen = every.peek()
+        add_flags(flags, _named_system(seen), seen=seen)
 
     return add
 
@@ -50,8 +53,12 @@ def _named_system(seen: Namespace) -> System:
     """The system of a name, a recipe or a model; bert if none is named."""
     named = _what_to_train(seen)[0]
     if named in SYSTEMS:
-        return SYSTEMS[named]()
+        kind = SYSTEMS[named]
+        return kind.sized(seen.size) if seen.size in kind.sizes else kind()
     found = find_format(named) if named else None
+    if found in (KEEL_FOLDER, HUGGINGFACE_FOLDER):
+        with suppress(KeelError):  # the run reports it
+            return folder_settings(Path(named))
     return found.system(Path(named))() if found else Bert()
 
 
@@ -96,7 +103,7 @@ def _run_flags(flags: Flags, words: str, help: str, systems: Sequence[System]) -
 
 
 @_for_named_system
-def _pretrain_flags(flags: Flags, *systems: System) -> None:
+def _pretrain_flags(flags: Flags, *systems: System, seen: Namespace | None = None) -> None:
     trained = [name for name, kind in SYSTEMS.items() if supports(kind(), "pretrain")]
     system = f"A system ({', '.join(trained)}), or a model folder to continue to pre-train"
     corpus = "then text: txt, csv, tsv, jsonl or parquet, plain or compressed; patterns; - for stdin."
@@ -155,7 +162,12 @@ def finetune_flags(flags: Flags) -> None:
 
 
 @_for_named_system
-def _finetune_flags(flags: Flags, *systems: System) -> None:
+def _finetune_flags(flags: Flags, *systems: System, seen: Namespace | None = None) -> None:
+    new = seen is not None and _what_to_train(seen)[0] in SYSTEMS
+    if new and not (seen and seen.size):
+        systems = (systems[0].from_scratch(), *systems[1:])
+    defaults = _finetuning_defaults(systems[0], seen, trained=not new)
+    policy = systems[0].finetuning_policy
     model = f"A pre-trained model (folder or file), or a system to train from scratch ({', '.join(SYSTEMS)})"
     file = f"then labelled examples: tsv, csv, jsonl, parquet, fastText's; for {SequenceToSequence.name} a table or two"
     _run_flags(flags, "MODEL FILE", f"{model}; {file} parallel files; - for stdin.", systems)
@@ -166,11 +178,21 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
         help="A label per text or pair of texts, a tag per word, multiple choice, or text to text. [classify]",
     )
     flags.arguments(finetuning.finetune, dev="FILE|10%|none", test="FILE", folds="K")
-    flags.section("train", systems[0].finetuning_defaults(False), without=["evaluate_every"])  # only at the end
+    rules = policy.by_data_size if defaults.train.optimizer == "own" else {}
+    flags.section("train", defaults.train, without=["evaluate_every"], rules=rules)  # evaluated only at the end
     flags.section("columns", Columns())
-    flags.section("head", HeadSettings())
+    flags.section("head", defaults.head)
     flags.section("text", VocabularySettings())
     flags.section("system", *systems)
+
+
+def _finetuning_defaults(system: System, seen: Namespace | None, *, trained: bool) -> FineTuningDefaults:
+    """What the run does by default, given what the line says of task and head."""
+    task = TASKS.get(seen.task, TASKS["classify"]) if seen else TASKS["classify"]
+    given = {name.rpartition(".")[2]: value for name, value in vars(seen).items() if value is not None} if seen else {}
+    freeze = {"true": True, "false": False}.get(given.pop("freeze", ""))
+    kept = trained and given.get("from_scratch") != "true"
+    return FineTuningDefaults.of(task, system, given, trained=kept, freeze=freeze)
 
 
 def _join_parallel_files(line: Sequence[str]) -> list[str]:

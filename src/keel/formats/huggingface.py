@@ -240,6 +240,12 @@ def _system_of(path: Path) -> type[System]:
     return SYSTEMS.get(name) or ARCHITECTURES.get(_architecture_name(config), ARCHITECTURES["bert"]).system
 
 
+def folder_settings(folder: Path) -> System:
+    """The settings of a folder's model, without reading its weights."""
+    config = _read_config(folder)
+    return ARCHITECTURES[config["model_type"]].read_settings(config, str(folder / "config.json"), {BODY})[0]
+
+
 KEEL_FOLDER = Format(name="Keel folder", detect=is_keel_folder, read=read, write=convert, system=_system_of)
 HUGGINGFACE_FOLDER = Format(
     name="Hugging Face folder",

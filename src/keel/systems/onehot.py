@@ -69,7 +69,7 @@ class Onehot(WordSystem, CountBased):
 
     def unsupported_reason(self, task: str, *, trained: bool = False) -> str | None:
         if task == "pretrain" and self.word_ngrams > 1:
-            return "onehot counts n-grams in labelled texts only: use keel finetune, or leave out --system.word-ngrams"
+            return "onehot counts n-grams in labelled texts only: use keel finetune, or leave out --system.word_ngrams"
         return super().unsupported_reason(task, trained=trained)
 
     @property
