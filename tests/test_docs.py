@@ -29,6 +29,7 @@ SHORTER = {
     "senses bank": "senses farmer",
     "gpt wiki.txt --size mini": "gpt wiki.txt --size tiny --text.vocabulary 400 --batch 4",
     "ulmfit wiki.txt --size mini": "ulmfit wiki.txt --size tiny --text.vocabulary 400 --system.bptt 32 --batch 8",
+    "electra wiki.txt --size small": "electra wiki.txt --system.layers 1 --system.width 64 --batch 8",
     "bert wiki.txt --size mini": f"bert wiki.txt {TINY}",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
