@@ -11,7 +11,7 @@ from keel.api.finetuning import finetune
 from keel.errors import UsageError
 from keel.formats.vector_files import Vectors
 from keel.model import Model
-from keel.nn.task_network import BEGIN, END, MAX_BYTES, CharacterEncoder, HeadNetwork, character_units
+from keel.nn.task_network import BEGIN, END, MAX_BYTES, BigramEncoder, CharacterEncoder, HeadNetwork, character_units
 from keel.systems.bert import Bert
 from keel.systems.fasttext import FastText
 from keel.systems.onehot import Onehot
@@ -129,3 +129,32 @@ def test_a_frozen_encoder_gives_in_training_what_it_gives_later() -> None:
     assert task.network is not None
     assert task.network.training
     assert not task.encoder.training
+
+
+def test_bigrams_are_those_of_a_word_with_its_neighbours() -> None:
+    encoder, units = BigramEncoder(dropout=0.5).eval(), character_units(["中", "国", "人"])
+
+    def read(*words: int) -> torch.Tensor:
+        return encoder(torch.tensor([words]), torch.tensor([len(words)]), units)[0]
+
+    with torch.no_grad():
+        a, b, alone = read(0, 1, 2), read(2, 1, 0), read(1)
+        padded = encoder(torch.tensor([[0, 1, 2, 0]]), torch.tensor([3]), units)[0]
+    left, right = a.chunk(2, -1)
+    assert torch.equal(right[0], left[1])  # 中国 is the right bigram of 中 and the left one of 国
+    assert torch.equal(right[1], left[2])
+    assert not torch.equal(a[1], b[1])
+    assert not torch.equal(a[1], alone[0])
+    assert torch.equal(padded[:3], a)
+
+
+def test_a_tagger_learns_from_bigrams(tmp_path: Path) -> None:
+    """The tag of "b" depends on its left neighbour, which a network without recurrence cannot see otherwise."""
+    rows = [("a b", "O X"), ("c b", "O O"), ("b a", "O O"), ("b c", "O O")] * 8
+    data = [(one.split(), tags.split()) for one, tags in rows]
+    plain, bigrams = (
+        finetune("word2vec", data, task="tag", characters=kind, network=network, dev=None, epochs=40, device="cpu")
+        for kind, network in (("none", "none"), ("bigrams", "none"))
+    )
+    assert evaluate(plain, data).values["accuracy"].value < 1
+    assert evaluate(bigrams, data).values["accuracy"].value == 1

@@ -76,7 +76,7 @@ class HeadKeywords(TypedDict, total=False):
     network_width: int
     network_layers: int
     network_dropout: float
-    characters: Literal["none", "cnn", "lstm"]
+    characters: Literal["none", "cnn", "lstm", "bigrams"]
     crf: bool
     pool: Literal["default", "concat", "mean", "max", "first", "last"]
     mix: bool

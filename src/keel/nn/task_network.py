@@ -15,7 +15,7 @@ from keel.nn.convolution import ConvolutionFilters, max_over_time
 from keel.nn.recurrent import Cell, RecurrentLayers
 
 HeadNetworkKind = Literal["none", "cnn", "rnn", "gru", "lstm"]
-CharacterEncoderKind = Literal["none", "cnn", "lstm"]
+CharacterEncoderKind = Literal["none", "cnn", "lstm", "bigrams"]
 
 BEGIN, END = 256, 257
 """Character ids of the begin and end of a word, beside its bytes."""
@@ -24,6 +24,7 @@ MAX_BYTES = 50
 WINDOWS = (3, 4, 5)
 CHARACTER_DIM, CHARACTER_WINDOW, CHARACTER_FILTERS = 30, 3, 30
 """As in Ma and Hovy."""
+BIGRAM_BUCKETS, BIGRAM_DIM = 1 << 16, 50
 
 
 def character_units(words: Sequence[str]) -> SubwordUnits:
@@ -70,6 +71,30 @@ class CharacterEncoder(nn.Module):
         return torch.cat([forwards.gather(1, last)[:, 0], backwards[:, 0]], -1)
 
 
+class BigramEncoder(nn.Module):
+    """Embeddings of the two bigrams that a word forms with its neighbours, hashed into buckets: with characters as
+    words, what hand-made features of Chinese taggers are (Chen et al. 2015)."""
+
+    def __init__(self, dropout: float):
+        super().__init__()
+        self.width = 2 * BIGRAM_DIM
+        self.embedding = nn.Embedding(BIGRAM_BUCKETS, BIGRAM_DIM)
+        self.dropout = nn.Dropout(dropout)  # beside that of the network: most bigrams are rare
+        nn.init.uniform_(self.embedding.weight, -((3 / BIGRAM_DIM) ** 0.5), (3 / BIGRAM_DIM) ** 0.5)
+
+    def forward(self, words: Tensor, counts: Tensor, units: SubwordUnits) -> Tensor:
+        """[batch, words, width]; `words` [batch, words] index into those of `units`."""
+        owners = torch.arange(len(units.unit_starts), device=words.device).repeat_interleave(units.unit_counts)
+        position = torch.arange(len(owners), device=words.device) - units.unit_starts[owners]
+        powers = 31 ** (position % 12)  # int64; longer words repeat the powers
+        hashes = torch.zeros_like(units.unit_starts).index_add_(0, owners, (units.unit_ids + 1) * powers)
+        inside = torch.arange(words.shape[1], device=words.device) < counts[:, None]
+        padded = F.pad(hashes[words] * inside, (1, 1))  # [batch, words + 2]; 0: no neighbour
+        mixed = (padded[:, :-1] * 1_000_003 + padded[:, 1:]) * 0x5851F42D4C957F2D
+        vectors = self.dropout(self.embedding((mixed >> 40) % BIGRAM_BUCKETS))  # [batch, words + 1, BIGRAM_DIM]
+        return torch.cat([vectors[:, :-1], vectors[:, 1:]], -1)
+
+
 class HeadNetwork(nn.Module):
     """Word vectors to contextual word vectors, or to one vector per sequence."""
 
@@ -84,7 +109,10 @@ class HeadNetwork(nn.Module):
         characters: CharacterEncoderKind,
     ) -> None:
         super().__init__()
-        self.characters = None if characters == "none" else CharacterEncoder(characters, dropout)
+        self.characters: CharacterEncoder | BigramEncoder | None = None
+        if characters != "none":
+            bigrams = characters == "bigrams"
+            self.characters = BigramEncoder(dropout) if bigrams else CharacterEncoder(characters, dropout)
         self.dropout = nn.Dropout(dropout)
         self.width = inputs + (self.characters.width if self.characters else 0)
         """Width of the output."""
@@ -117,7 +145,11 @@ class HeadNetwork(nn.Module):
         if self.characters is not None:
             assert words is not None
             assert characters is not None
-            x = torch.cat([x, F.embedding(words, self.characters(characters)).to(x.dtype)], -1)
+            if isinstance(self.characters, BigramEncoder):
+                more = self.characters(words, counts, characters)
+            else:
+                more = F.embedding(words, self.characters(characters))
+            x = torch.cat([x, more.to(x.dtype)], -1)
         for layer in self.layers:
             x = self.dropout(x)
             x = F.relu(layer(x, counts)) if isinstance(layer, ConvolutionFilters) else layer(x, counts)[0][-1]

@@ -23,7 +23,8 @@ class HeadSettings(Validated):
     network_dropout: Dropout = 0.5
     """Dropout probability at the network's input, between its layers and at its output."""
     characters: CharacterEncoderKind = "none"
-    """Character encoder whose output is concatenated to each word's vector."""
+    """Character encoder whose output is concatenated to each word's vector; bigrams: embeddings of the bigrams with its
+    neighbours instead, for Chinese characters."""
     crf: bool = False
     """Linear-chain CRF layer on the tags."""
     pool: Pool = "default"
