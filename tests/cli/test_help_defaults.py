@@ -30,7 +30,7 @@ def flags_of(*line: str) -> Flags:
     return load_command(verb).flags(verb, rest)
 
 
-def shown(flags: Flags, section: str) -> dict[str, Any]:
+def displayed_default(flags: Flags, section: str) -> dict[str, Any]:
     start = f"{section}."
     return {place.removeprefix(start): value for place, value in flags.defaults.items() if place.startswith(start)}
 
@@ -41,18 +41,18 @@ def test_finetune_does_what_its_help_shows(name: str, task: str) -> None:
     setup = FineTuningSetup.resolve(name, None, task, None, False, {}, ignore)
     rules = setup.system.finetuning_policy.by_data_size if setup.train.optimizer == "own" else {}
     stored = {key: value for key, value in vars(setup.train).items() if key not in DERIVED}
-    assert shown(flags, "train") == stored | rules
-    assert shown(flags, "head") == vars(setup.head)
-    assert shown(flags, "system") == vars(setup.system)
-    assert shown(flags, "text") == vars(setup.text)
+    assert displayed_default(flags, "train") == stored | rules
+    assert displayed_default(flags, "head") == vars(setup.head)
+    assert displayed_default(flags, "system") == vars(setup.system)
+    assert displayed_default(flags, "text") == vars(setup.text)
 
 
 @pytest.mark.parametrize("name", [name for name, kind in SYSTEMS.items() if supports(kind(), "pretrain")])
 def test_pretrain_does_what_its_help_shows(name: str) -> None:
     flags = flags_of("pretrain", name, "x.txt")
     system, train, _ = _route(SYSTEMS[name](), None, {}, ignore)
-    assert shown(flags, "system") == vars(system)
-    assert shown(flags, "train") == vars(train)
+    assert displayed_default(flags, "system") == vars(system)
+    assert displayed_default(flags, "train") == vars(train)
 
 
 def test_the_help_of_a_folder_shows_its_settings(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_the_help_of_a_folder_shows_its_settings(tmp_path: Path) -> None:
     system = Bert(layers=1, width=64)
     Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer).save(tmp_path / "m")
     flags = flags_of("finetune", str(tmp_path / "m"), "x.tsv")
-    assert shown(flags, "system")["width"] == 64
-    assert shown(flags, "train")["lr"] == pytest.approx(5e-5 * 768 / 64)
-    frozen = shown(flags_of("finetune", str(tmp_path / "m"), "x.tsv", "--freeze"), "train")
+    assert displayed_default(flags, "system")["width"] == 64
+    assert displayed_default(flags, "train")["lr"] == pytest.approx(5e-5 * 768 / 64)
+    frozen = displayed_default(flags_of("finetune", str(tmp_path / "m"), "x.tsv", "--freeze"), "train")
     assert frozen["epochs"] == 20
 
 
@@ -70,5 +70,5 @@ def test_a_run_without_flags_stores_what_the_help_shows(tmp_path: Path) -> None:
     finetune("onehot", [("good fine", "a"), ("bad sad", "b")] * 10, out=tmp_path / "m")
     model, flags = Model.load(tmp_path / "m"), flags_of("finetune", "onehot", "x.tsv")
     train = {key: value for key, value in model.card.recipe["train"].items() if key not in DERIVED}
-    assert train == shown(flags, "train")
-    assert to_dict(model.system) | {"ngrams": 0} == shown(flags, "system")
+    assert train == displayed_default(flags, "train")
+    assert to_dict(model.system) | {"ngrams": 0} == displayed_default(flags, "system")

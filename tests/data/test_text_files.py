@@ -204,7 +204,7 @@ def test_a_bad_line_of_jsonl_is_named(tmp_path: Path) -> None:
         list(read_table(tmp_path / "b.jsonl"))
 
 
-def test_byte_order_marks_at_the_start_of_a_line_are_no_text(tmp_path: Path) -> None:
+def test_a_bom_at_the_start_of_a_line_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "joined.txt"
     path.write_text("\ufeff\ufeffone\n\ufeff\n\ufefftwo \ufeff three\n\ufeff", encoding="utf-8")
     lines = ["one", "", "two \ufeff three"]

@@ -22,7 +22,7 @@ from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.encoder import Encoder
-from keel.systems.linear_training import LinearTraining
+from keel.nn.linear_training import LinearTraining
 from keel.systems.system import CountBased
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM

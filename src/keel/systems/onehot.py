@@ -20,7 +20,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.systems.linear_training import LinearTraining
+from keel.nn.linear_training import LinearTraining
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective, FineTuningPolicy
 from keel.training.counter_rng import CounterRng
