@@ -183,10 +183,25 @@ def parse_value(annotation: Any, text: str, where: str) -> Any:
     return _typed(annotation, text, where, parse=True)
 
 
+LONGEST_TOML, DEEPEST_KEY = 1_000_000, 100
+"""Characters of a TOML file, and dots in a key."""
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The contents of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        if not Path(path).is_file() and Path(path).exists():
+            raise KeelError(f"{path}: not a file; give the path of a TOML file")
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(LONGEST_TOML + 1)
+        if len(text) > LONGEST_TOML:
+            raise KeelError(f"{path}: more than {LONGEST_TOML:,} characters; give the path of a TOML file")
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.partition("=")[0].count(".") > DEEPEST_KEY:  # memory grows with the square of the depth
+                raise KeelError(f"{path}:{number}: nested too deeply; fix that line")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise KeelError(f"{path}: nested too deeply; give the path of a TOML file with settings") from None
     except OSError as error:
         raise KeelError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file") from None
     except UnicodeDecodeError:

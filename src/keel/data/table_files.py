@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field, open_bytes
+from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field, open_bytes, refuse_special_file
 from keel.errors import KeelError, MissingExtra, row_error
 from keel.events import OnEvent, ignore, note
 
@@ -90,6 +90,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow.parquet as parquet
     except ImportError:
         raise MissingExtra("pyarrow", "data", f"reading {path}") from None
+    refuse_special_file(path)
     number = 0
     try:
         with parquet.ParquetFile(path) as table:
@@ -99,8 +100,11 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     if any(isinstance(cell, str) and len(cell) > MAX_LINE for cell in row.values()):
                         raise long_field(f"{path}:{number}", "field")
                     yield number, row
-    except (arrow.ArrowException, OSError) as error:
-        raise KeelError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+    except KeelError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise KeelError(f"{path} cannot be read as parquet ({what}): is it damaged? write it again") from None
 
 
 def read_json_records(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> list[tuple[int, Any]]:
