@@ -7,6 +7,7 @@ from typing import Any
 from keel.checks.check_report import Finding, Report
 from keel.checks.corpus_checks import CorpusFacts
 from keel.checks.label_checks import findings_between, label_facts, label_findings
+from keel.checks.similarity_checks import near_duplicate_findings, overlap_findings
 from keel.checks.size_advice import recommend
 from keel.checks.task_detection import detect_task, first_lines, has_labels
 from keel.config import replace, unknown_name
@@ -32,6 +33,7 @@ def check(
     minutes: float = 0.0,
     device: str = "auto",
     fix: str | Path | None = None,
+    against: Any = None,
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Report:
@@ -41,7 +43,8 @@ def check(
     file first; for seq2seq, two consecutive plain text files are read as source and target. With a `model`, lengths are
     counted in its tokens; with `minutes`, the device is measured and a model size recommended. With `fix`, a cleaned
     copy of a labelled table is written to this file: labels that differ by case or spaces are merged, empty, duplicate
-    and unlabelled rows dropped, other columns kept. `settings` are fields of `Columns`.
+    and unlabelled rows dropped, other columns kept. With `against`, texts that share 13 consecutive words with this
+    corpus are counted. `settings` are fields of `Columns`.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
@@ -93,7 +96,14 @@ def check(
         for message in dict.fromkeys(event["text"] for event in events):
             found = Finding.of("note", message, *names)
             report.findings.append(replace(found, severity="warning") if ":" in found.where else found)
-    report.findings += findings_between(labelled)
+    report.findings += [*findings_between(labelled), *near_duplicate_findings(labelled)]
+    if against is not None:
+        text_column = columns.text_column or "text"
+        others = Corpus(against, text_column=text_column, encoding=columns.encoding, on_event=on_event)
+        tested = [(each.source, each.text_keys(), each.locations) for each in labelled]
+        tested += [found.numbered_lines() for found in corpora]
+        for name, texts, locations in tested:
+            report.findings += overlap_findings(name, texts, locations, others)
     if fix is not None:
         if len(report.files) != 1 or not labelled or task not in ("", "classify", "pair"):
             raise UsageError("--fix needs one table of texts with labels: name one file, and its columns")

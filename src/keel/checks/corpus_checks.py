@@ -4,16 +4,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from keel.checks.check_report import Finding
+from keel.checks.shingles import MAX_CHARACTERS, near_duplicates, signatures
 from keel.data.corpus import Corpus
 from keel.data.sentence_splitting import LONG_WORD, NO_WORD, detect_language, split_sentences
 from keel.data.text_files import file_kind
 from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError
+from keel.events import pluralize
 
 SAMPLE = 1_000_000
 """Characters from which the numbers of sentences and tokens are estimated."""
 MAX_COMPARED = 1_000_000
 """Distinct lines, and documents, stored to find duplicates: about 120 MB each."""
+MAX_SIMILAR = 50_000
+"""Documents of which near-duplicates are searched."""
+SIMILAR_AT_ONCE = 1000
+MAX_TEST = 50_000_000
+"""Characters of a test file that is compared with a corpus."""
 LONG_LINE = 1_000_000
 MAX_DUPLICATES = 0.05
 """Share of duplicates above which there is a warning."""
@@ -44,16 +54,45 @@ class _Duplicates:
             self.full = True
 
 
+class _Beginnings:
+    """Signatures of the beginnings of the first documents, to find near-duplicates."""
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        self.keys: list[int] = []
+        self.minhashes: list[np.ndarray] = []
+        self.waiting: list[str] = []
+
+    def add(self, text: str, number: int) -> None:
+        if len(self.lines) < MAX_SIMILAR:
+            self.lines.append(number)
+            self.keys.append(hash(text.strip()))
+            self.waiting.append(text[:MAX_CHARACTERS])
+        if len(self.waiting) == SIMILAR_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        self.minhashes.append(signatures(self.waiting))
+        self.waiting = []
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The lines of similar documents that are not equal."""
+        self._flush()
+        found = near_duplicates(np.concatenate(self.minhashes))
+        return [(self.lines[one], self.lines[two]) for one, two in found if self.keys[one] != self.keys[two]]
+
+
 class CorpusFacts:
     """Facts about a corpus of one file or of texts in memory, from one pass over it."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer | None):
-        path = corpus.files[0] if corpus.files else None
+        self.corpus, path = corpus, corpus.files[0] if corpus.files else None
         self.name, self.facts, self.tokens = str(path or "the list"), dict[str, Any](), 0
         self.characters = 0
         self.sample: list[str] = []
         """Documents from its beginning, truncated if very long."""
         self.lines, self.documents = _Duplicates("lines"), _Duplicates("documents")
+        self.beginnings = _Beginnings()
         self.longest, self.long_word = (0, 0), 0
         """Length and number of the longest line; number of the first line with an over-long word."""
         self._read(corpus, numbered=path is not None and file_kind(path) == "txt")
@@ -87,6 +126,7 @@ class CorpusFacts:
         for block in corpus.blocks():
             if block.begins:
                 self.documents.add(block.text, block.line)  # of a very long one only the first megabyte
+                self.beginnings.add(block.text, block.line)
             for inside, line in enumerate(block.text.split("\n")):
                 number = block.line + inside if numbered else block.line
                 if inside == 0 and cut and not block.begins:
@@ -105,6 +145,15 @@ class CorpusFacts:
             if sampled < SAMPLE:
                 self.sample.append(block.text[:SAMPLE])
                 sampled += len(self.sample[-1])
+
+    def numbered_lines(self) -> tuple[str, list[str], list[str]]:
+        """Name, lines and their locations, of a corpus that is small enough to be a test file."""
+        if self.characters > MAX_TEST:
+            remedy = "name the test file first and the corpus after --against"
+            raise KeelError(f"{self.name} has {self.characters:,} characters, too many for a test file: {remedy}")
+        blocks = [(block.line, block.text.split("\n")) for block in self.corpus.blocks()]
+        lines = [(line + inside, text) for line, texts in blocks for inside, text in enumerate(texts) if text.strip()]
+        return self.name, [text for _, text in lines], [f"{self.name}:{number}" for number, _ in lines]
 
     def findings(self) -> Iterator[Finding]:
         """Problems of the text."""
@@ -134,6 +183,13 @@ class CorpusFacts:
                 bound = f"only the first {MAX_COMPARED:,} distinct {compared.what} were compared"
                 remedy = f"there may be more duplicates, --dedup {compared.what} finds all"
                 yield Finding("note", self.name, bound, remedy)
+        if similar := self.beginnings.pairs():
+            one, two = similar[0]
+            what = f"{pluralize(len(similar), 'near-duplicate document', 'near-duplicate documents')}"
+            more = f" among the first {MAX_SIMILAR:,}" if self.documents.count > MAX_SIMILAR else ""
+            severity = "warning" if len(similar) > MAX_DUPLICATES * min(self.documents.count, MAX_SIMILAR) else "note"
+            remedy = "drop them if the text was collected twice"
+            yield Finding(severity, f"{self.name}:{two}", f"{what}{more} (for example, of line {one})", remedy)
         if self.unknown > 0.01:
             what = f"{self.unknown:.1%} of the tokens are unknown to the model"
             yield Finding("warning", self.name, what, "train a tokenizer on this text")

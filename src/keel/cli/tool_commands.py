@@ -29,6 +29,9 @@ FOLDER = "A folder of a model, a run or tokens, or a word vector file; without i
     argument("--task", "|".join(TASKS), "Task of labelled files; default: detected.", default=""),
     argument("--model", "FOLDER", "Count lengths in this model's tokens."),
     argument("--fix", "FILE", FIX),
+    argument(
+        "--against", "FILE", "Corpus to compare test files with: count texts that share 13 words in a row with it."
+    ),
     argument("--minutes", "X", "Recommend a model size for this device and time.", type=float, default=0),
     section("columns", Columns()),
     device_flags,
@@ -37,6 +40,7 @@ def check(options: Namespace, console: Console) -> Answer:
     """Check data before training: encoding, labels, overlap, duplicates, lengths."""
     model = load(options, console) if options.model else None
     settings = {"task": options.task, "minutes": options.minutes, "device": options.device, "fix": options.fix}
+    settings["against"] = options.against
     parallel = options.task == SequenceToSequence.name
     files = [path for name in options.files for path in (parallel and comma_separated(name)) or (Path(name),)]
     report = check_files(files, model=model, on_event=console, **settings, **options.settings)
