@@ -30,6 +30,7 @@ def facts_of(path: Path, text: str) -> dict[str, Any]:
         ("msra.tsv", COLUMNS.replace(" ", "\t"), "tag", "5 sentences"),
         ("words.txt", "the/DT cat/NN sat/VB\na/DT dog/NN\n", "tag", "2 sentences"),
         ("blimp.jsonl", json.dumps(SENTENCES["minimal pairs"]) + "\n", "choose", "1 text with 2 choices"),
+        ("blimp.json", json.dumps([SENTENCES["minimal pairs"]] * 2), "choose", "2 texts with 2 choices"),
         ("hellaswag.jsonl", json.dumps(HELLASWAG) + "\n", "choose", "1 text with 4 choices"),
         ("dream.json", json.dumps(DREAM), "choose", "1 text with 2 choices"),
         ("swag.csv", "startphrase,ending0,ending1,label\nHe,runs,eats,1\n", "choose", "1 text with 2 choices"),

@@ -10,7 +10,7 @@ from keel.data.labelled_lines import has_leading_labels, is_tree
 from keel.data.markup import markup_kind
 from keel.data.memory_sources import Frame, is_records
 from keel.data.multiple_choice_files import CHOICES, PUBLISHED
-from keel.data.table_files import read_rows, read_table
+from keel.data.table_files import read_json_records, read_rows, read_table
 from keel.data.table_sources import FASTTEXT
 from keel.data.tables import Columns
 from keel.data.tagged_files import has_tags, tag_file
@@ -31,8 +31,11 @@ def detect_task(source: Any, columns: Columns) -> str:
         if not isinstance(source, Path):
             records = source.records() if isinstance(source, Frame) else source if is_records(source) else [{}]
             return _task_of_record(records[0] if records else {})
-        if markup_kind(source, columns.encoding) == "DREAM JSON":
+        markup = markup_kind(source, columns.encoding)
+        if markup == "DREAM JSON":
             return "choose"
+        if ".json" in source.suffixes and markup in ("JSON array of objects", "JSON lines"):
+            return _task_of_record(next((row for _, row in read_json_records(source, columns.encoding)), {}))
         kind = file_kind(source)
         if kind not in ("csv", "tsv", "txt"):
             return _task_of_record(next((row for _, row in read_table(source, columns.encoding)), {}))
