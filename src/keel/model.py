@@ -4,7 +4,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, get_args, overload
 
 import numpy as np
 import torch
@@ -29,10 +29,11 @@ from keel.formats.stored_model import LABEL_COUNTS, StoredModel, Vectors, label_
 from keel.formats.vector_files import stored_vectors
 from keel.model_card import Card, format_figure
 from keel.nn.encoder import Encoder
+from keel.nn.pooling import SentencePooling
 from keel.systems.capabilities import MaskedLM
 from keel.systems.system import System
 from keel.tasks import TASKS, Task
-from keel.text_vectors import Pool, TextEncoder, TokenVectors
+from keel.text_vectors import POOLING, Pool, PooledOutput, TextEncoder, TokenVectors
 from keel.training.distributed import pick_device
 from keel.training.objective import Objective
 
@@ -67,6 +68,8 @@ class Model:
     task: Task | None = field(default=None, repr=False)
     """The task that the model was fine-tuned on."""
     card: Card = field(default_factory=Card)
+    sentence_pooling: SentencePooling | None = None
+    """How sentence embeddings are made, if a sentence-transformers folder defines it; else the mean of the tokens."""
     missing: tuple[str, ...] = ()
     """Parts of a complete pre-trained model that the folder lacked; they are randomly initialised."""
 
@@ -113,6 +116,7 @@ class Model:
             objective=objective,
             task=task,
             card=Card.read(stored.config, path),
+            sentence_pooling=stored.sentence_pooling,
             missing=stored.missing,
         )
 
@@ -184,13 +188,14 @@ class Model:
             vocab_size=self.encoder.vocab_size,
             tensors=self.tensors(),
             config=config,
+            sentence_pooling=self.sentence_pooling,
             extra_files=self.encoder.extra_files(self.tokenizer),
         )
         return replace(stored, readme=self.card.render(stored))
 
     @overload
     def encode(
-        self, texts: Texts, *, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
+        self, texts: Texts, *, layer: int = -1, pool: PooledOutput = "default",
         carry: bool = False, text_column: str = "", on_event: OnEvent = ignore,
     ) -> np.ndarray: ...  # fmt: skip
     @overload
@@ -213,23 +218,26 @@ class Model:
         texts: Texts,
         *,
         layer: int = -1,
-        pool: Pool = "mean",
+        pool: Pool = "default",
         carry: bool = False,
         text_column: str = "",
         on_event: OnEvent = ignore,
     ) -> np.ndarray | TokenVectors | list[TokenVectors]:
         """Embeddings of texts: [width] for one text, [texts, width] for several; `TokenVectors` with pool="none".
 
-        `pool` is "mean" (over all tokens, special tokens included), "cls" (the first token) or "none" (every token).
+        `pool` is "mean" or "max" (over all tokens, special tokens included), "cls" (the first token), "last" or "none"
+        (every token); "default" is what a sentence-transformers folder does, the mean for all others.
         `layer` counts from 0, the embeddings, or back from -1, the top. A text longer than the model's maximum length
         is split into windows. With `carry` a recurrent model keeps its state from each text to the next. The texts of
         a DataFrame or of records are in `text_column`, by default the one with a usual name.
         """
-        if pool not in ("mean", "cls", "none"):
-            raise UsageError(f"pool must be mean, cls or none, not {pool!r}")
+        if pool not in get_args(Pool):
+            raise UsageError(f"pool must be one of {', '.join(get_args(Pool))}, not {pool!r}")
         encoder = TextEncoder(self.system, self.encoder, self.tokenizer, layer, carry, on_event)
         many, one = text_inputs(texts, text_column=text_column)
-        found = encoder.per_token(many) if pool == "none" else encoder.pooled(many, pool)
+        default = self.sentence_pooling or POOLING["mean"]
+        pooling = default if pool == "default" else POOLING.get(pool)
+        found = encoder.pooled(many, pooling) if pooling else encoder.per_token(many)
         return found[0] if one else found
 
     @torch.inference_mode()
@@ -253,7 +261,7 @@ class Model:
         probabilities = logits[0, :, : len(self.tokenizer)].float().softmax(-1)  # [masks, vocab_size]
         best = probabilities.topk(min(top, len(self.tokenizer)))
         return [
-            [Candidate(self.tokenizer.token_of(number), value) for number, value in zip(ids, values, strict=True)]
+            [Candidate(self.tokenizer.word_of(number), value) for number, value in zip(ids, values, strict=True)]
             for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 

@@ -15,9 +15,18 @@ from keel.errors import UsageError
 from keel.events import OnEvent, note
 from keel.nn.encoder import Encoder
 from keel.nn.inference_loop import batched_inference
+from keel.nn.pooling import SentencePooling
 from keel.systems.system import System
 
-Pool = Literal["mean", "cls", "none"]
+PooledOutput = Literal["default", "mean", "max", "cls", "last"]
+Pool = Literal[PooledOutput, "none"]
+MEAN = SentencePooling("mean")
+POOLING = {
+    "mean": MEAN,
+    "max": SentencePooling("max"),
+    "cls": SentencePooling("first"),
+    "last": SentencePooling("last"),
+}
 BATCH_TOKENS = 4096
 MAX_BYTES = 4 << 30
 """Bytes of vectors that one call may return, where their width is the vocabulary size."""
@@ -62,16 +71,27 @@ class TextEncoder:
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 
-    def pooled(self, texts: list[str], pool: Pool) -> np.ndarray:
-        """[texts, width] the mean over all tokens, special tokens included, or the first token's vector."""
+    def pooled(self, texts: list[str], pooling: SentencePooling) -> np.ndarray:
+        """[texts, width] the mean, maximum, first or last of all tokens, special tokens included; the mean of the
+        windows' first tokens if a text has several windows."""
         if self.encoder.sparse and not self.carry:
             return self._pooled_features(self.tokenizer.encode_many(texts))
-        sums, counts = np.zeros((len(texts), self.encoder.width), np.float32), np.zeros((len(texts), 1), np.float32)
+        found, counts = np.zeros((len(texts), self.encoder.width), np.float32), np.zeros((len(texts), 1), np.float32)
+        last = np.full(len(texts), -1)
         ids = self.tokenizer.encode_many(texts, oov_ids=self.system.uses_subwords)
         for window, vectors in self._windows(ids):
-            sums[window.text] += vectors[0] if pool == "cls" else vectors.sum(0)
-            counts[window.text] += 1 if pool == "cls" else len(vectors)
-        return sums / counts
+            text = window.text
+            if pooling.pool == "max":
+                found[text] = vectors.max(0) if not counts[text] else np.maximum(found[text], vectors.max(0))
+                counts[text] = 1
+            elif pooling.pool == "last":
+                if window.start > last[text]:
+                    found[text], counts[text], last[text] = vectors[-1], 1, window.start
+            else:
+                found[text] += vectors[0] if pooling.pool == "first" else vectors.sum(0)
+                counts[text] += 1 if pooling.pool == "first" else len(vectors)
+        found /= counts
+        return found / np.linalg.norm(found, axis=1, keepdims=True).clip(1e-12) if pooling.normalize else found
 
     def per_token(self, texts: list[str]) -> list[TokenVectors]:
         """The vectors of all tokens of each text, without special tokens."""

@@ -193,6 +193,19 @@ def test_another_tasks_head_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert "BertForRanking" in notes[0]
 
 
+def test_unknown_extra_heads_are_left_out_with_a_note(tmp_path: Path) -> None:
+    peer = saved(tmp_path / "theirs")
+    heads = {"cls.chain.weight": torch.zeros(3, 24), "cls.graft.weight": torch.zeros(24), "lm_head.bias": torch.ones(2)}
+    replace_tensors(tmp_path / "theirs", lambda tensors: tensors.update(heads))
+    assert_same_as(tmp_path / "theirs", peer)
+    notes: list[str] = []
+    model = Model.load(tmp_path / "theirs", on_event=lambda event: notes.append(event["text"]))
+    assert all(name in notes[0] for name in heads)
+    model.save(tmp_path / "ours")
+    replace_tensors(tmp_path / "ours", lambda tensors: tensors.update(heads))  # ours has no unknown tensors
+    assert_refused(tmp_path / "ours", "cls.chain.weight")
+
+
 def test_labels_come_with_the_classifier(tmp_path: Path) -> None:
     names = {0: "bad", 1: "so-so", 2: "good"}
     saved(tmp_path, "BertForSequenceClassification", id2label=names, label2id={v: k for k, v in names.items()})
@@ -230,13 +243,27 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
         (with_tensor(QUERY, torch.zeros(24, 24, dtype=torch.int64)), [QUERY, "int64"]),
         (with_tensor("bert.embeddings.word_embeddings.weight", torch.zeros(10, 24)), ["10x24", f"{len(WORDS)}x24"]),
         (with_tensor("bert.encoder.layer.3.output.dense.weight", torch.zeros(24, 56)), ["bert.encoder.layer.3.output"]),
-        (with_tensor("lm_head.weight", torch.zeros(3)), ["lm_head.weight"]),
+        (with_tensor("bert.adapter.weight", torch.zeros(3)), ["bert.adapter.weight"]),
+        (with_tensor("cls.predictions.scale", torch.zeros(3)), ["cls.predictions.scale"]),
         (
             with_tensor("cls.predictions.decoder.weight", torch.ones(len(WORDS), 24)),
             ["decoder.weight", "word_embeddings"],
         ),
     ],
-    ids=[*("a matrix", "half a head", "half a pooler", "shape", "type", "vocabulary", "layer", "unknown", "untied")],
+    ids=[
+        *(
+            "a matrix",
+            "half a head",
+            "half a pooler",
+            "shape",
+            "type",
+            "vocabulary",
+            "layer",
+            "unknown",
+            "unknown in a head",
+            "untied",
+        )
+    ],
 )
 def test_tensors_that_do_not_fit_are_named(tmp_path: Path, change: Any, named: list[str]) -> None:
     saved(tmp_path)
@@ -247,7 +274,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path, change: Any, named: l
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"model_type": "roberta"}, ["roberta"]),
+        ({"model_type": "deberta"}, ["deberta"]),
         ({"hidden_act": "mish"}, ["hidden_act", "mish", "gelu_new"]),
         ({"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
         ({"is_decoder": True}, ["is_decoder"]),

@@ -102,5 +102,12 @@ def finetune(
             recipe={**setup.recipe, "train": to_dict(plan)},
         )
         tuned = best.task
-        model = Model(system=tuned.system, encoder=tuned.encoder, tokenizer=start.tokenizer, task=tuned, card=card)
+        model = Model(
+            system=tuned.system,
+            encoder=tuned.encoder,
+            tokenizer=start.tokenizer,
+            task=tuned,
+            card=card,
+            sentence_pooling=start.sentence_pooling,
+        )
         return save_model(model.to(world.device), out, world)

@@ -107,6 +107,8 @@ class FineTuningSetup:
         if freeze and parent is None:
             what = f"--freeze keeps pre-trained weights, and a new {start.name} has none"
             raise UsageError(f"{what}: give a model folder")
+        if parent and not from_scratch and not has_network:
+            head_defaults = _sentence_pooling(head_defaults, parent, kind, settings, on_event)
         system, train, columns, head, text = route_settings(
             settings,
             start,
@@ -192,6 +194,18 @@ def _head_defaults(
     pooled = freeze and not has_network and "pool" in task.head_fields
     pool = start.default_frozen_pool if pooled else "default"
     return HeadSettings(pool=pool, mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding)
+
+
+def _sentence_pooling(
+    defaults: HeadSettings, parent: Model, task: type[Task], settings: Mapping[str, Any], on_event: OnEvent
+) -> HeadSettings:
+    """The head reads the sentence embedding that a sentence-transformers folder defines, unless a pooling is given."""
+    pooling = parent.sentence_pooling
+    if pooling is None or "pool" in settings or "pool" not in task.head_fields:
+        return defaults
+    what = f"{parent.card.title} is a sentence-transformers model: its sentence embedding is classified"
+    note(on_event, f"{what} (--pool {pooling.pool}); --pool default for the pooled output of {parent.system.name}")
+    return replace(defaults, pool=pooling.pool, normalize=pooling.normalize)
 
 
 def _new_model(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Unpack, overload
+from typing import Annotated, Any, Unpack, overload
 
 import numpy as np
 
@@ -22,7 +22,12 @@ from keel.generation.beam_search import BeamSearch
 from keel.model import Candidate, Model
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
-from keel.text_vectors import Pool, TokenVectors
+from keel.text_vectors import Pool, PooledOutput, TokenVectors
+
+POOL = Doc(
+    "Pooling over tokens; cls: the first token, none: a vector per token, default: that of a sentence-transformers "
+    "folder, else mean."
+)
 
 __all__ = ["embed", "fill", "layers", "predict"]
 
@@ -83,7 +88,7 @@ def fill(
 
 @overload
 def embed(
-    texts: Texts, *, model: ModelSource, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
+    texts: Texts, *, model: ModelSource, layer: int = -1, pool: PooledOutput = "default",
     text_column: str = "", on_event: OnEvent = ignore,
 ) -> np.ndarray: ...  # fmt: skip
 @overload
@@ -96,7 +101,7 @@ def embed(
     *,
     model: ModelSource,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
-    pool: Annotated[Pool, Doc("Pooling over tokens; cls: the first token, none: a vector per token.")] = "mean",
+    pool: Annotated[Pool, POOL] = "default",
     text_column: str = "",
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]:

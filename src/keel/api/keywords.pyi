@@ -79,6 +79,7 @@ class HeadKeywords(TypedDict, total=False):
     characters: Literal["none", "cnn", "lstm", "bigrams"]
     crf: bool
     pool: Literal["default", "concat", "mean", "max", "first", "last"]
+    normalize: bool
     mix: bool
     orders: Literal["default", "given", "both"]
     pair_encoding: Literal["default", "cross", "siamese"]
@@ -173,6 +174,7 @@ class SystemKeywords(TypedDict, total=False):
     mask_rate: float
     whole_word_masking: bool
     pair_objective: Literal["none", "segments", "nsp", "sop"]
+    variant: Literal["bert", "roberta", "distilbert"]
     embedding_ratio: float
     generator_ratio: float
     embedding_sharing: Literal["disentangled", "tied"]

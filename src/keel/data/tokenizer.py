@@ -195,6 +195,10 @@ class Tokenizer:
             raise KeelError(f"there is no token with id {number}: this tokenizer has {len(self)} tokens")
         return token
 
+    def word_of(self, number: int) -> str:
+        """The token of an id for people to read: as text in byte-level BPE, whose tokens are written bytes."""
+        return (self.decode([number]).strip() or self.token_of(number)) if self.kind == "bpe" else self.token_of(number)
+
     def has_special_token(self, name: str) -> bool:
         """Whether there is a special token of this name: pad, unk, cls, sep or mask."""
         return name in self._special_tokens

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from keel.errors import KeelError
 
@@ -21,6 +21,7 @@ Kind = Literal["wordpiece", "bpe", "words", "characters"]
 Choice = bool | Literal["auto"]
 
 SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 END_OF_TEXT = "<|endoftext|>"
 WHITESPACE = r" \n\r\t\v\f\x00"
 """fastText's whitespace, as a regular expression: no Unicode spaces."""
@@ -105,7 +106,7 @@ def read_tokenizer(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str] |
     try:
         if (folder / "tokenizer.json").exists():
             inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-            return inner, _special_tokens(folder, config), config.get("keel", {})
+            return inner, _special_tokens(folder, config, inner), config.get("keel", {})
         if (folder / "vocab.txt").exists():
             strip = config.get("strip_accents")
             inner = read_vocab_txt(
@@ -117,7 +118,8 @@ def read_tokenizer(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str] |
             return inner, None, {}
         for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
             if (folder / vocabulary).exists() and (folder / merges).exists():
-                return read_merges(folder / vocabulary, folder / merges), None, {}
+                inner = read_merges(folder / vocabulary, folder / merges)
+                return inner, _special_tokens(folder, config, inner), {}
     except KeelError:
         raise
     except Exception as error:  # the tokenizers library raises bare Exception
@@ -147,7 +149,14 @@ def read_merges(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
         pairs = [line.split() for line in file if line.strip() and not line.startswith("#version")]
     model = models.BPE(vocab, cast(list[tuple[str, str]], list(map(tuple, pairs))))
     inner = make("bpe", model, lowercase=False, accents=True)
-    return add_special_tokens(inner, [END_OF_TEXT, *SPECIALS.values()])
+    add_special_tokens(inner, [END_OF_TEXT, *SPECIALS.values()])
+    roberta = {name: token for name, token in ROBERTA_SPECIALS.items() if inner.token_to_id(token) is not None}
+    # The space before RoBERTa's mask is part of it.
+    inner.add_special_tokens([AddedToken(token, lstrip=name == "mask") for name, token in roberta.items()])
+    if roberta.keys() >= {"cls", "sep"}:
+        begin, end = ((token, cast(int, inner.token_to_id(token))) for token in (roberta["cls"], roberta["sep"]))
+        inner.post_processor = processors.RobertaProcessing(end, begin, add_prefix_space=False)
+    return inner
 
 
 def write_tokenizer(
@@ -168,7 +177,8 @@ def write_tokenizer(
         tokens = sorted(inner.get_vocab().items(), key=lambda item: item[1])
         (folder / "vocab.txt").write_text("".join(token + "\n" for token, _ in tokens), encoding="utf-8")
     elif kind == "bpe":
-        config["tokenizer_class"] = "GPT2Tokenizer"
+        roberta = special_tokens.get("cls") == ROBERTA_SPECIALS["cls"]
+        config["tokenizer_class"] = "RobertaTokenizer" if roberta else "GPT2Tokenizer"
         inner.model.save(str(folder))
     else:
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
@@ -189,11 +199,12 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise KeelError(f"{path} is not JSON: {error}") from None
 
 
-def _special_tokens(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+def _special_tokens(folder: Path, config: dict[str, Any], inner: tokenizers.Tokenizer) -> dict[str, str]:
     """Tokens of a published tokenizer that stand for [PAD], [UNK], [CLS], [SEP] and [MASK]."""
     named = _read_json(folder / "special_tokens_map.json") | config
     tokens = {}
     for name, default in SPECIALS.items():
-        token = named.get(f"{name}_token") or default
+        usual = default if inner.token_to_id(default) is not None else ROBERTA_SPECIALS[name]
+        token = named.get(f"{name}_token") or usual
         tokens[name] = token["content"] if isinstance(token, dict) else token
     return tokens

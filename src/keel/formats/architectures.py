@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from keel.config import from_dict, to_dict
 from keel.errors import KeelError
@@ -16,13 +16,16 @@ from keel.systems.electra import Electra
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
 
-BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
+BODY, POOLER, CLASSIFIER = "body", "pooler", "classifier"
+FOREIGN = "head of another task"
+"""Also what no table knows: only tensors of known parts must all be used."""
 TASK_LAYERS = "task layers beside the classifier"
 TAGGING, MULTIPLE_CHOICE = "ForTokenClassification", "ForMultipleChoice"
 """Suffixes of class names that tell the kind of labels."""
 WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD = "masked language model head", "next sentence head", "pre-training parameters"
 DETECTION_HEAD = "replaced token detection head"
 PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD, DETECTION_HEAD}
+POSITIONS = "encoder.positions.weight"
 
 # The name that we write comes first.
 ACTIVATIONS = {
@@ -72,6 +75,8 @@ class Architecture:
     """Pattern of the names of stored tensors that are not parameters."""
     transposed: frozenset[str] = frozenset()
     """Our modules, by the last part of the name, whose matrices they store transposed."""
+    position_offset: int = 0
+    """Rows before the first position in their table of position embeddings."""
     untrained: Callable[[Any], set[str]] = lambda system: set()
     """Parts that a system has but never trains."""
     holds: Callable[[Any], bool] = lambda system: True
@@ -108,6 +113,7 @@ class Architecture:
             values["mlp_size"] = 4 * values["width"]
         for ours in ("width", "heads", "mlp_size", "max_positions"):
             _checked_size(values[ours], theirs[ours], where)
+        values["max_positions"] -= self.position_offset
         width, heads = values["width"], values.pop("heads")
         if width % heads:
             raise KeelError(f"{where}: {theirs['width']} {width} is not a multiple of {theirs['heads']} {heads}")
@@ -128,6 +134,8 @@ class Architecture:
             name: ACTIVATIONS[system.activation][0] if ours == "activation" else getattr(system, ours)
             for name, ours in self.settings.items()
         }
+        if self.position_offset:
+            theirs["max_position_embeddings"] += self.position_offset
         stored = {*self.settings.values(), "head_dim"} if self.settings else set()
         settings = {name: value for name, value in to_dict(system).items() if name not in stored}
         keel = {"system": system.name, "settings": settings}
@@ -153,15 +161,25 @@ class Architecture:
             theirs = theirs.replace(general, own)
         return theirs
 
-    def transpose(self, ours: str, tensor: Tensor) -> Tensor:
-        """A tensor in the other side's layout."""
+    def to_ours(self, ours: str, tensor: Tensor) -> Tensor:
+        """Their tensor in our layout."""
+        tensor = self._transpose(ours, tensor)
+        return tensor[self.position_offset :] if ours == POSITIONS else tensor
+
+    def to_theirs(self, ours: str, tensor: Tensor) -> Tensor:
+        """Our tensor in their layout."""
+        if ours == POSITIONS:
+            tensor = nn.functional.pad(tensor, (0, 0, self.position_offset, 0))
+        return self._transpose(ours, tensor)
+
+    def _transpose(self, ours: str, tensor: Tensor) -> Tensor:
         module, _, parameter = ours.rpartition(".")
         turns = parameter == "weight" and module.rpartition(".")[2] in self.transposed
         return tensor.T.contiguous() if turns else tensor
 
     def part(self, theirs: str) -> str:
         """The part of a model that one of their tensors belongs to."""
-        return next((part for start, part in self.parts.items() if theirs.startswith(start)), "unknown")
+        return next((part for start, part in self.parts.items() if theirs.startswith(start)), FOREIGN)
 
     def parts_of(self, ours: Iterable[str]) -> set[str]:
         """The parts of a model that these tensors of ours belong to."""
@@ -248,7 +266,6 @@ BERT = Architecture(
         "cls.predictions.": WORD_HEAD,
         "cls.seq_relationship.": NEXT_HEAD,
         "classifier.": CLASSIFIER,
-        "qa_outputs.": FOREIGN,
     },
     ties={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -257,6 +274,7 @@ BERT = Architecture(
     old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     buffers=r"(.*\.)?(position_ids|token_type_ids)",
     untrained=lambda system: set() if system.predicts_pairs else {NEXT_HEAD},
+    holds=lambda system: system.variant == "bert",
 )
 ELECTRA = Architecture(
     system=Electra,
@@ -292,9 +310,6 @@ ELECTRA = Architecture(
         "discriminator_predictions.": DETECTION_HEAD,
         "classifier.dense.": POOLER,
         "classifier.": CLASSIFIER,
-        "generator_predictions.": FOREIGN,
-        "generator_lm_head.": FOREIGN,
-        "qa_outputs.": FOREIGN,
     },
     extra_parts={"generator.": WORD_HEAD},
     old_names={
@@ -310,6 +325,104 @@ ELECTRA = Architecture(
         },
     },
     buffers=BERT.buffers,
+)
+ROBERTA = Architecture(
+    system=Bert,
+    model_type="roberta",
+    classes={
+        "RobertaForSequenceClassification": {BODY, POOLER, CLASSIFIER},
+        f"Roberta{TAGGING}": {BODY, CLASSIFIER},
+        f"Roberta{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        "RobertaForMaskedLM": {BODY, WORD_HEAD},
+        "RobertaModel": {BODY, POOLER},
+    },
+    whole=(POOLER, WORD_HEAD),
+    settings=BERT.settings,
+    # The head of its masked language model has GELU whatever the activation.
+    supported={**BERT.supported, "hidden_act": "gelu", "pad_token_id": 1},
+    vocab_size=50_265,
+    mlp_size=3072,
+    more_settings=lambda values, parts: {
+        "variant": "roberta",
+        "sequence_length": min(values["max_positions"], 4096),
+        "pair_objective": "none",
+    },
+    modules={
+        **{
+            ours: theirs.replace("bert.", "roberta.", 1)
+            for ours, theirs in BERT.modules.items()
+            if ours.startswith("encoder.")
+        },
+        "transform": "lm_head.dense",
+        "norm": "lm_head.layer_norm",
+        "bias": "lm_head.bias",
+        "classifier": "classifier",
+    },
+    prefix="roberta.",
+    parts={"roberta.pooler.": POOLER, "roberta.": BODY, "lm_head.": WORD_HEAD, "classifier.": CLASSIFIER},
+    ties={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    old_names={"classifier.dense.": "roberta.pooler.dense.", "classifier.out_proj.": "classifier."},
+    class_names={
+        "RobertaForSequenceClassification": {
+            "classifier.": "classifier.out_proj.",
+            "roberta.pooler.dense.": "classifier.dense.",
+        }
+    },
+    buffers=BERT.buffers,
+    position_offset=2,  # after that of the padding token, 1
+    holds=lambda system: system.variant == "roberta",
+)
+DISTILBERT = Architecture(
+    system=Bert,
+    model_type="distilbert",
+    classes={
+        "DistilBertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
+        f"DistilBert{TAGGING}": {BODY, CLASSIFIER},
+        f"DistilBert{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        "DistilBertForMaskedLM": {BODY, WORD_HEAD},
+        "DistilBertModel": {BODY},
+    },
+    whole=(WORD_HEAD,),
+    settings={
+        "n_heads": "heads",
+        "hidden_dim": "mlp_size",
+        "activation": "activation",
+        "n_layers": "layers",
+        "dim": "width",
+        "max_position_embeddings": "max_positions",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+    },
+    vocab_size=30_522,
+    mlp_size=3072,
+    more_settings=lambda values, parts: {
+        "variant": "distilbert",
+        "sequence_length": min(values["max_positions"], 4096),
+        "pair_objective": "none",
+    },
+    modules={
+        "encoder.words": "distilbert.embeddings.word_embeddings",
+        "encoder.positions": "distilbert.embeddings.position_embeddings",
+        "encoder.norm": "distilbert.embeddings.LayerNorm",
+        "encoder.stack.*.attention.qkv": "distilbert.transformer.layer.*.attention.q_lin|k_lin|v_lin",
+        "encoder.stack.*.attention.out": "distilbert.transformer.layer.*.attention.out_lin",
+        "encoder.stack.*.attention_norm": "distilbert.transformer.layer.*.sa_layer_norm",
+        "encoder.stack.*.expand": "distilbert.transformer.layer.*.ffn.lin1",
+        "encoder.stack.*.contract": "distilbert.transformer.layer.*.ffn.lin2",
+        "encoder.stack.*.output_norm": "distilbert.transformer.layer.*.output_layer_norm",
+        "encoder.pooler": "pre_classifier",
+        "transform": "vocab_transform",
+        "norm": "vocab_layer_norm",
+        "bias": "vocab_projector.bias",
+        "classifier": "classifier",
+    },
+    prefix="distilbert.",
+    parts={"distilbert.": BODY, "pre_classifier.": POOLER, "vocab_": WORD_HEAD, "classifier.": CLASSIFIER},
+    ties={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    holds=lambda system: system.variant == "distilbert",
 )
 GPT2 = Architecture(
     system=Gpt,
@@ -351,9 +464,6 @@ GPT2 = Architecture(
     parts={
         "transformer.": BODY,
         "classifier.": CLASSIFIER,
-        "score.": FOREIGN,
-        "qa_outputs.": FOREIGN,
-        "multiple_choice_head.": FOREIGN,
     },
     ties={"lm_head.weight": "transformer.wte.weight"},
     buffers=r".*\.attn\.(bias|masked_bias)",
@@ -396,6 +506,8 @@ def _keel_architecture(system: type[System]) -> KeelArchitecture:
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
+    "roberta": ROBERTA,
+    "distilbert": DISTILBERT,
     "electra": ELECTRA,
     "gpt2": GPT2,
     **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if system not in (Bert, Electra, Gpt)},

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from keel.config import to_dict
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
@@ -24,6 +25,7 @@ from keel.formats.architectures import (
     architecture_of,
 )
 from keel.formats.model_folder import TARGET
+from keel.formats.sentence_modules import read_sentence_pooling, sentence_module_files
 from keel.formats.stored_model import CLASS_SUFFIXES, Format, StoredModel, label_settings
 from keel.formats.transformers_classes import KEEL_TYPE, class_of, model_type_of
 from keel.formats.upgrades import upgrade_config, upgrade_tensor_name
@@ -44,13 +46,16 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     config = _read_config(folder)
     architecture = ARCHITECTURES[config["model_type"]]
     weights = model_folder.read_weights(folder, pickled)
-    stored = {architecture.current_name(upgrade_tensor_name(name)): tensor for name, tensor in weights.items()}
+    names = {name: architecture.current_name(upgrade_tensor_name(name)) for name in weights}
+    # A class's own name for a tensor comes last, before one of the body that it does not use.
+    stored = {names[name]: weights[name] for name in sorted(weights, key=lambda name: names[name] != name)}
     found = {name: tensor for name, tensor in stored.items() if not re.fullmatch(architecture.buffers, name)}
     _drop_tied(architecture, found, folder)
     named = (config.get("architectures") or [architecture.bare])[0]
     # Heads of other tasks have the same name as the classifier.
     foreign = {FOREIGN} if CLASSIFIER in architecture.classes.get(named, set()) else {FOREIGN, CLASSIFIER}
-    if left := [name for name in found if architecture.part(name) in foreign]:
+    left = [name for name in found if architecture.part(name) in foreign and "keel" not in config]
+    if left:
         note(on_event, f"{folder}: left out {_shortened(left)}, the head of a task that Keel does not have ({named})")
     found = {name: tensor for name, tensor in found.items() if name not in left}
 
@@ -82,6 +87,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
         vocab_size=vocab_size,
         tensors=tensors,
         config=config,
+        sentence_pooling=read_sentence_pooling(folder, on_event),
         readme=readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else "",
     )
 
@@ -117,7 +123,7 @@ def _write(folder: Path, stored: StoredModel) -> None:
     for ours, tensor in stored.tensors.items():
         if architecture.parts_of([ours]) & architecture.classes[named]:
             names = [architecture.name_in_class(name, named) for name in architecture.theirs(ours)]
-            theirs |= zip(names, architecture.transpose(ours, tensor).chunk(len(names)), strict=True)
+            theirs |= zip(names, architecture.to_theirs(ours, tensor).chunk(len(names)), strict=True)
         else:
             extra[ours] = tensor
     if named == architecture.bare:
@@ -133,8 +139,12 @@ def _write(folder: Path, stored: StoredModel) -> None:
     stored.tokenizer.save(folder)
     if stored.target_tokenizer is not None:
         stored.target_tokenizer.save(folder / TARGET)
-    for name, text in {"README.md": stored.readme, **stored.extra_files}.items():
+    files = {"README.md": stored.readme, **stored.extra_files}
+    if stored.sentence_pooling is not None:
+        files |= sentence_module_files(stored.sentence_pooling, to_dict(stored.system).get("width", 0))
+    for name, text in files.items():
         if text:
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -198,7 +208,7 @@ def _translate(
         raise KeelError(f"{folder}: {what}; Keel cannot read this model")
     tensors = {}
     for ours, model in wanted.items():
-        parts = {name: architecture.transpose(ours, found[name]) for name in sources[ours]}
+        parts = {name: architecture.to_ours(ours, found[name]) for name in sources[ours]}
         for name, tensor in parts.items():
             shape = (len(model) // len(parts) or len(tensor), *model.shape[1:])
             if tensor.shape != shape or tensor.is_floating_point() != model.is_floating_point():

@@ -16,6 +16,7 @@ from keel.errors import KeelError
 from keel.events import OnEvent
 from keel.formats.architectures import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING, architecture_of
 from keel.nn.encoder import Encoder
+from keel.nn.pooling import SentencePooling
 from keel.systems.system import System
 
 LABEL_COUNTS = "label_counts"
@@ -53,6 +54,8 @@ class StoredModel:
     """By the names of objective and task; the encoder's begin with `encoder.`."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """config.json."""
+    sentence_pooling: SentencePooling | None = None
+    """How sentence embeddings are made, if a sentence-transformers folder defines it."""
     readme: str = ""
     """The model card."""
     extra_files: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Pooling: one vector per sequence from those of its tokens, one per token from those of its layers."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,6 +9,15 @@ from torch import Tensor, nn
 from keel.data.token_batch import TokenBatch
 
 Pool = Literal["default", "concat", "mean", "max", "first", "last"]
+
+
+@dataclass(frozen=True)
+class SentencePooling:
+    """How a model makes a sentence embedding of token vectors, as a sentence-transformers folder defines it."""
+
+    pool: Literal["mean", "max", "first", "last"]
+    normalize: bool = False
+    """Whether embeddings have length 1."""
 
 
 def pool_tokens(top: Tensor, batch: TokenBatch, strategy: Pool) -> Tensor:

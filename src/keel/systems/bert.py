@@ -5,7 +5,7 @@ prediction, so that one pre-trained encoder serves every task with one more laye
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,9 @@ class Bert(TransformerSystem):
     """What is learned from segments A and B. nsp: next sentence prediction, whether B follows A or is from another
     document; sop: sentence-order prediction, whether A and B are swapped; segments: pairs without a loss of their own;
     none: single segments."""
+    variant: Literal["bert", "roberta", "distilbert"] = "bert"
+    """Inputs and pooled output of a published variant: roberta has two [SEP] between texts and one segment, distilbert
+    no segment embeddings and ReLU instead of tanh."""
 
     name = "bert"
     year = 2018
@@ -87,6 +90,8 @@ class Bert(TransformerSystem):
         if self.max_length > self.max_positions:
             what = f"sequence_length {self.max_length} exceeds the {self.max_positions} position embeddings"
             raise UsageError(f"{what}: lower it, or raise max_positions")
+        if self.variant == "distilbert" and self.norm_epsilon != 1e-12:
+            raise UsageError("norm_epsilon of the variant distilbert is 1e-12: leave it out")
         if 0 < self.final_sequence_length <= self.sequence_length:
             what = f"final_sequence_length {self.final_sequence_length} is not above sequence_length"
             raise UsageError(f"{what} {self.sequence_length}: raise it, or set it to 0")
@@ -138,11 +143,12 @@ class Bert(TransformerSystem):
 
     def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with B in segment 1."""
-        return [tokenizer.cls_id], [tokenizer.sep_id], [tokenizer.sep_id]
+        separators = 2 if self.variant == "roberta" else 1
+        return [tokenizer.cls_id], [tokenizer.sep_id] * separators, [tokenizer.sep_id]
 
     @property
     def second_segment(self) -> int:
-        return min(1, self.segment_types - 1)
+        return min(1, self.segment_types - 1) if self.variant == "bert" else 0
 
 
 class BertEncoder(Encoder):
@@ -154,11 +160,13 @@ class BertEncoder(Encoder):
         self.vocab_size, self.width = vocab_size, system.width
         self.words = nn.Embedding(vocab_size, system.embedding_width)
         self.positions = nn.Embedding(system.max_positions, system.embedding_width)
-        self.segments = nn.Embedding(system.segment_types, system.embedding_width)
+        has_segments = system.variant != "distilbert"
+        self.segments = nn.Embedding(system.segment_types, system.embedding_width) if has_segments else None
         self.norm = nn.LayerNorm(system.embedding_width, eps=system.norm_epsilon)
         self.dropout = FastDropout(system.dropout)
         self.stack = EncoderStack.build(system)
         self.pooler = nn.Linear(system.width, system.width)
+        self.pooler_activation = torch.relu if system.variant == "distilbert" else torch.tanh
         self.apply(initialize)
 
     @property
@@ -173,9 +181,12 @@ class BertEncoder(Encoder):
 
     def embed_words(self, words: Tensor, batch: TokenBatch) -> Tensor:
         """The input embeddings of these word vectors [batch, time, width]."""
-        # Without segments all is A: adding one vector is cheaper than looking it up at every position.
-        segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)
-        vectors = words + segments + learned_positions(self.positions, batch)
+        vectors = words
+        if self.segments is not None:
+            # Without segments all is A: adding one vector is cheaper than looking it up at every position.
+            segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)
+            vectors = vectors + segments
+        vectors = vectors + learned_positions(self.positions, batch)
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
         dropout = NO_DROPOUT
@@ -206,7 +217,7 @@ class BertEncoder(Encoder):
         return top[:, 0]
 
     def pool_projection(self, features: Tensor) -> Tensor:
-        return torch.tanh(self.pooler(features))
+        return self.pooler_activation(self.pooler(features))
 
     def pooler_parameters(self) -> list[nn.Parameter]:
         return list(self.pooler.parameters())

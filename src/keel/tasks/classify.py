@@ -37,7 +37,10 @@ class TextClassification(Task):
     """
 
     name = "classify"
-    head_fields = (*HeadSettings.NETWORK, "pool", "mix", "lm_loss", "class_weights", "threshold", "calibrate")
+    head_fields = (
+        *(*HeadSettings.NETWORK, "pool", "normalize", "mix", "lm_loss"),
+        *("class_weights", "threshold", "calibrate"),
+    )
     pool: Pool = "default"
     class_weights: Tensor | None
 
@@ -62,6 +65,8 @@ class TextClassification(Task):
             self.pool = system.default_pool if self.head.pool == "default" else self.head.pool
         elif self.head.pool != "default":
             raise UsageError("--network has a pooling of its own: leave out --pool")
+        if self.head.normalize and self.pool == "default":
+            raise UsageError("--normalize is for pooled token vectors: add --pool mean, or leave it out")
         if self.pool != "default":
             if encoder.sparse:
                 raise UsageError(f"{system.name} has no vector per word, only one per text: leave out --pool")
@@ -87,7 +92,9 @@ class TextClassification(Task):
     def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         if self.pool == "default":
             return self.encoder.pool_features(output, inputs)
-        return pool_tokens(output.top, inputs, self.pool)
+        pooled = pool_tokens(output.top, inputs, self.pool)
+        # To length sqrt(width), not 1: each number is then as large as a classifier's learning rate expects.
+        return nn.functional.normalize(pooled) * pooled.shape[-1] ** 0.5 if self.head.normalize else pooled
 
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits, or the predicted number."""

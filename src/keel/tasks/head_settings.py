@@ -29,6 +29,8 @@ class HeadSettings(Validated):
     """Linear-chain CRF layer on the tags."""
     pool: Pool = "default"
     """Pooling of token vectors: mean, max, first or last token, or concat (last, max, mean); default: the system's."""
+    normalize: bool = False
+    """L2 normalisation of the pooled token vectors, as some sentence-transformers folders define it."""
     mix: bool = False
     """Scalar mix: learned weighted sum of all encoder layers (ELMo) instead of the top layer."""
     orders: Literal["default", "given", "both"] = "default"
