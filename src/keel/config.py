@@ -114,6 +114,8 @@ class Doc:
 
 Count = Annotated[int, Ge(1)]
 """A whole number, 1 or more."""
+LayerCount = Annotated[int, Ge(1), Le(1000)]
+"""A number of layers; a network of more is not built."""
 Share = Annotated[float, Ge(0), Le(1)]
 """A share from 0 to 1."""
 Dropout = Annotated[float, Ge(0), Lt(1)]

@@ -25,7 +25,14 @@ from keel.formats import huggingface
 from keel.formats.architectures import WORD_HEAD
 from keel.formats.model_folder import TARGET
 from keel.formats.registry import read_model
-from keel.formats.stored_model import LABEL_COUNTS, StoredModel, Vectors, label_settings, word_vectors
+from keel.formats.stored_model import (
+    LABEL_COUNTS,
+    StoredModel,
+    Vectors,
+    label_settings,
+    refusing_impossible_networks,
+    word_vectors,
+)
 from keel.formats.vector_files import stored_vectors
 from keel.model_card import Card, format_figure
 from keel.nn.encoder import Encoder
@@ -293,22 +300,25 @@ def _modules(encoder: Encoder, objective: Objective | None, task: Task | None) -
 def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, Task | None]:
     """Encoder and heads with the stored weights; random initialisation only if some are missing."""
     for device in ("meta", "cpu"):
-        with torch.device(device):
+        with torch.device(device), refusing_impossible_networks(path / "config.json"):
             encoder = stored.system.build_encoder(stored.vocab_size)
             objective = stored.system.build_objective(encoder, stored.tokenizer) if stored.has_objective else None
-            task = _build_task(stored, encoder)
-        _refuse_incomplete(stored, task, path)
-        modules = _modules(encoder, objective, task)
-        for module in modules:
-            names = module.state_dict().keys() & stored.tensors.keys()
-            module.load_state_dict({name: stored.tensors[name] for name in names}, strict=False, assign=True)
+            task = _build_task(stored, encoder, path)
+            _refuse_incomplete(stored, task, path)
+            modules = _modules(encoder, objective, task)
+            for module in modules:
+                names = module.state_dict().keys() & stored.tensors.keys()
+                module.load_state_dict({name: stored.tensors[name] for name in names}, strict=False, assign=True)
         if not any(parameter.is_meta for module in modules for parameter in module.parameters()):
             break
     return encoder, objective, task
 
 
-def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
-    ours = stored.task
+def _build_task(stored: StoredModel, encoder: Encoder, path: Path) -> Task | None:
+    ours, where = stored.task, f"{path / 'config.json'}: keel.task"
+    for key, known in (("kind", LABEL_KINDS), ("name", TASKS)):
+        if ours.get(key, next(iter(known))) not in known:
+            raise KeelError(f"{where}.{key} is {ours[key]!r}, which needs a newer version of Keel")
     kind = LABEL_KINDS[ours["kind"]]() if "kind" in ours else stored.label_kind
     generates = isinstance(kind, TextTarget)
     if not stored.labels and not generates:
@@ -316,10 +326,13 @@ def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
     names = stored.labels if kind.has_classes else ()
     labels = Labels(kind=kind, names=names, counts=stored.label_counts, tokenizer=stored.target_tokenizer)
     if not generates and labels.outputs != len(stored.labels):
-        raise KeelError(f"the classifier has {len(stored.labels)} outputs; Keel's regression has one")
+        raise KeelError(f"{path}: the classifier has {len(stored.labels)} outputs; Keel's regression has one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind", LABEL_COUNTS, TARGET)}
     task = TASKS[ours.get("name", kind.default_task)]
-    return task(stored.system, encoder, stored.tokenizer, labels, **settings)
+    try:
+        return task(stored.system, encoder, stored.tokenizer, labels, **settings)
+    except (UsageError, TypeError) as error:  # wrong values, unknown names
+        raise KeelError(f"{where} cannot be read ({error}): it is damaged, or needs a newer version of Keel") from None
 
 
 def _refuse_incomplete(stored: StoredModel, task: Task | None, folder: Path) -> None:

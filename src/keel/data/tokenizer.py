@@ -18,7 +18,15 @@ from keel.data.encoding_cache import WordCache
 from keel.data.sentence_splitting import CJK, detect_language
 from keel.data.text_chunks import are_small, chunk_groups
 from keel.data.text_encodings import replace_all_surrogates
-from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind, chinese_words, space_chinese_words
+from keel.data.tokenizer_rules import (
+    END_OF_TEXT,
+    SPECIALS,
+    Choice,
+    Kind,
+    chinese_words,
+    panics_as_errors,
+    space_chinese_words,
+)
 from keel.data.unknown_words import UnknownWords
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
@@ -282,7 +290,8 @@ class Tokenizer:
 
     def _encode_small(self, texts: list[str]) -> list[Encoding]:
         spaced, positions = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
-        encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
+        with panics_as_errors():
+            encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Encoding(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
         for index, original in enumerate(map(np.ndarray.tolist, positions)):  # offsets in the text without the spaces
             spans = found[index].offsets
@@ -351,7 +360,8 @@ class Tokenizer:
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
 
     def _encode_small_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        ids, lengths = self._words.encode(space_chinese_words(texts) if self._chinese_words else texts)
+        with panics_as_errors():
+            ids, lengths = self._words.encode(space_chinese_words(texts) if self._chinese_words else texts)
         if self._phrase_pairs:
             ids, lengths, _ = self._phrases.join(ids, lengths)
         return ids, lengths
@@ -383,7 +393,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids to text, without special tokens."""
-        text = self._inner.decode(list(ids))
+        with panics_as_errors():
+            text = self._inner.decode(list(ids))
         if self._chinese_words:
             return BETWEEN_CHINESE.sub("", text)
         spaced = (self._rules["normalizer"] or {}).get("handle_chinese_chars", False)

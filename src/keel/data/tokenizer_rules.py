@@ -5,13 +5,16 @@ Files of model folders: tokenizer.json, BERT's vocab.txt, GPT-2's vocab.json and
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from keel.data.folder_json import AGAIN, read_json
 from keel.errors import KeelError
 
 if TYPE_CHECKING:
@@ -23,6 +26,14 @@ Choice = bool | Literal["auto"]
 SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 END_OF_TEXT = "<|endoftext|>"
+MAX_GAP = 1_000_000
+"""Ids without a token that a vocabulary may have."""
+TOKENIZER_CONFIG: dict[Any, Any] = {
+    **dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), (bool, NoneType)),
+    **{f"{name}_token": (str, {"content": str}, NoneType) for name in SPECIALS},
+    "keel": {"chinese_words": bool, "phrases": [[str]]},
+}
+"""What Keel reads of tokenizer_config.json and special_tokens_map.json."""
 WHITESPACE = r" \n\r\t\v\f\x00"
 """fastText's whitespace, as a regular expression: no Unicode spaces."""
 
@@ -103,6 +114,19 @@ def read_tokenizer(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str] |
     Returns the tokenizer, its special tokens by name, and what a tokenizer.json cannot express (`extra_rules`).
     """
     config = _read_json(folder / "tokenizer_config.json")
+    if unknown := config.get("keel", {}).keys() - TOKENIZER_CONFIG["keel"].keys():
+        raise KeelError(f"{folder / 'tokenizer_config.json'}: keel.{min(unknown)} needs a newer version of Keel")
+    inner, special_tokens, extra_rules = _read_files(folder, config)
+    ids = inner.get_vocab().values()
+    if not ids or max(ids) >= MAX_GAP + 2 * len(ids):
+        what = f"the largest id is {max(ids):,}, for {len(ids):,} tokens" if ids else "there are no tokens"
+        raise KeelError(f"{folder}: the vocabulary of the tokenizer is damaged ({what}): {AGAIN}")
+    return inner, special_tokens, extra_rules
+
+
+def _read_files(
+    folder: Path, config: dict[str, Any]
+) -> tuple[tokenizers.Tokenizer, dict[str, str] | None, dict[str, Any]]:
     try:
         if (folder / "tokenizer.json").exists():
             inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -111,9 +135,9 @@ def read_tokenizer(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str] |
             strip = config.get("strip_accents")
             inner = read_vocab_txt(
                 folder / "vocab.txt",
-                lowercase=config.get("do_lower_case", "auto"),
+                lowercase="auto" if (lower := config.get("do_lower_case")) is None else lower,
                 accents="auto" if strip is None else not strip,
-                cjk=config.get("tokenize_chinese_chars", True),
+                cjk=config.get("tokenize_chinese_chars") is not False,
             )
             return inner, None, {}
         for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
@@ -122,8 +146,10 @@ def read_tokenizer(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str] |
                 return inner, _special_tokens(folder, config, inner), {}
     except KeelError:
         raise
-    except Exception as error:  # the tokenizers library raises bare Exception
-        raise KeelError(f"the tokenizer in {folder} cannot be read: {error}") from None
+    except BaseException as error:  # the tokenizers library raises bare Exception, and panics
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        raise KeelError(f"the tokenizer in {folder} cannot be read: {error!s:.200}") from None
     what = "no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt"
     raise KeelError(f"{folder} holds {what}: name another folder")
 
@@ -190,13 +216,25 @@ def write_tokenizer(
     (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
+def is_panic(error: BaseException) -> bool:
+    """Whether the tokenizers library has panicked: an exception that does not derive from Exception."""
+    return type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Report a panic of the tokenizers library, caused by rules that it cannot apply, as an error."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise KeelError(f"{path} is not JSON: {error}") from None
+        yield
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        what = f"the tokenizer's rules cannot be applied to this text ({error!s:.100})"
+        raise KeelError(f"{what}: correct tokenizer.json, or use another model") from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return read_json(path, TOKENIZER_CONFIG) if path.exists() else {}
 
 
 def _special_tokens(folder: Path, config: dict[str, Any], inner: tokenizers.Tokenizer) -> dict[str, str]:
@@ -206,5 +244,5 @@ def _special_tokens(folder: Path, config: dict[str, Any], inner: tokenizers.Toke
     for name, default in SPECIALS.items():
         usual = default if inner.token_to_id(default) is not None else ROBERTA_SPECIALS[name]
         token = named.get(f"{name}_token") or usual
-        tokens[name] = token["content"] if isinstance(token, dict) else token
+        tokens[name] = token.get("content", usual) if isinstance(token, dict) else token
     return tokens

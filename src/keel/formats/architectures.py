@@ -27,6 +27,9 @@ DETECTION_HEAD = "replaced token detection head"
 PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD, DETECTION_HEAD}
 POSITIONS = "encoder.positions.weight"
 
+MAX_SIZE, MAX_SETTING = 1 << 31, 1 << 48
+"""Bounds of sizes that a tensor has, and of any setting."""
+
 # The name that we write comes first.
 ACTIVATIONS = {
     "gelu": ("gelu", "gelu_python"),
@@ -102,7 +105,14 @@ class Architecture:
         vocab_size = _checked_size(config.get("vocab_size", self.vocab_size), "vocab_size", where)
         values = self._convert_settings(config, where) if self.settings else {}
         values |= self.more_settings(values, parts) | keel.get("settings", {})
-        return from_dict(SYSTEMS[system], values, where), vocab_size
+        found = from_dict(SYSTEMS[system], values, where)
+        for name, value in to_dict(found).items():
+            if any(
+                isinstance(each, int) and each >= MAX_SETTING
+                for each in (value if isinstance(value, list) else [value])
+            ):
+                raise KeelError(f"{where}: {name} must be below {MAX_SETTING:,}, not {value!r:.60}")
+        return found, vocab_size
 
     def _convert_settings(self, config: Mapping[str, Any], where: str) -> dict[str, Any]:
         base: Any = self.system()
@@ -113,13 +123,13 @@ class Architecture:
             values["mlp_size"] = 4 * values["width"]
         for ours in ("width", "heads", "mlp_size", "max_positions"):
             _checked_size(values[ours], theirs[ours], where)
-        values["max_positions"] -= self.position_offset
+        values["max_positions"] = max(1, values["max_positions"] - self.position_offset)
         width, heads = values["width"], values.pop("heads")
         if width % heads:
             raise KeelError(f"{where}: {theirs['width']} {width} is not a multiple of {theirs['heads']} {heads}")
         known = {name: ours for ours, names in ACTIVATIONS.items() for name in names}
         activation = config.get(theirs["activation"], ACTIVATIONS[base.activation][0])
-        if activation not in known:
+        if not isinstance(activation, str) or activation not in known:
             raise KeelError(f"{where}: {theirs['activation']} is {activation!r}; Keel knows {', '.join(known)}")
         ratio = values.pop("mlp_size") / width
         if "embedding_width" in values:
@@ -200,8 +210,8 @@ class Architecture:
 
 
 def _checked_size(value: Any, name: str, where: str) -> int:
-    if type(value) is not int or value < 1:
-        raise KeelError(f"{where}: {name} must be a whole number above 0, not {value!r}")
+    if type(value) is not int or not 1 <= value < MAX_SIZE:
+        raise KeelError(f"{where}: {name} must be a whole number above 0 and below {MAX_SIZE:,}, not {value!r:.60}")
     return value
 
 

@@ -1,8 +1,8 @@
 """Published ELMo models: options.json and weights.hdf5, as AllenNLP and bilm-tf write them."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,23 @@ import torch
 from torch import Tensor
 
 from keel.config import from_dict
+from keel.data.folder_json import read_json
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.formats.stored_model import Format, StoredModel
 from keel.systems.elmo import EMPTY, Elmo
 
+CLIP = (int, float, NoneType)
 OPTIONS, WEIGHTS = "*options.json", "*weights.hdf5"
+OPTIONS_SCHEMA: dict[Any, Any] = {
+    "lstm": {"projection_dim": int, "dim": int, "n_layers": int, **dict.fromkeys(("cell_clip", "proj_clip"), CLIP)},
+    "char_cnn": {"filters": [[int]], "embedding": {"dim": int}, "max_characters_per_token": int},
+}
 GATES = (0, 2, 3, 1)
 """Our order of the LSTM gates in theirs, which is i, g, f, o."""
+MAX_RATIO = 2000
+"""Size of an array in memory and in the file: compression makes no more of numbers."""
 
 
 def is_elmo(folder: str | Path) -> bool:
@@ -48,8 +56,8 @@ def _one(folder: Path, pattern: str) -> Path:
 
 
 def _read_options(path: Path) -> Elmo:
+    options = read_json(path, OPTIONS_SCHEMA)
     try:
-        options = json.loads(path.read_text(encoding="utf-8"))
         lstm, characters = options["lstm"], options["char_cnn"]
         windows = [window for window, _ in characters["filters"]]
         values = {
@@ -68,7 +76,7 @@ def _read_options(path: Path) -> Elmo:
         }
     except KeyError as error:
         raise KeelError(f"{path}: the options lack {error}: give the options.json of an ELMo model") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise KeelError(f"{path} is no valid ELMo options file ({error}): download it again") from None
     if windows != [*range(1, len(windows) + 1)]:
         raise KeelError(f"{path}: filter widths are {windows}; Keel's ELMo supports 1, 2, 3, ... characters only")
@@ -87,12 +95,15 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
             file.visititems(lambda name, item: arrays.add(name) if isinstance(item, h5py.Dataset) else None)
 
             def get(name: str, *shape: int) -> Tensor:
+                _refuse_links(h5py, file, name, path)
                 if name not in file:
                     raise KeelError(f"{path}: the weights lack {name}; the options belong to another model")
                 values: Any = file[name]
                 if (actual := getattr(values, "shape", ())) != shape:
                     what = f"{name} is {_times(actual)}, but the options need {_times(shape)}"
                     raise KeelError(f"{path}: {what}; the two files belong to different models")
+                if values.external or values.is_virtual or values.id.get_storage_size() * MAX_RATIO < values.nbytes:
+                    raise KeelError(f"{path}: {name} is not stored in this file: download it again")
                 arrays.discard(name)
                 array = np.asarray(values, np.float32)
                 if not np.isfinite(array).all():
@@ -107,6 +118,15 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
     except OSError as error:
         what = "is no valid hdf5 file, it is truncated or damaged: download it again"
         raise KeelError(f"{path} {what} ({error})") from None
+
+
+def _refuse_links(h5py: Any, file: Any, name: str, path: Path) -> None:
+    """Refuse a link on the way to an array: it may lead to another file."""
+    parts = name.split("/")
+    for end in range(1, len(parts) + 1):
+        link = file.get("/".join(parts[:end]), getlink=True)
+        if link is not None and not isinstance(link, h5py.HardLink):
+            raise KeelError(f"{path}: {'/'.join(parts[:end])} is a link, which Keel does not follow: download it again")
 
 
 def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> dict[str, Tensor]:

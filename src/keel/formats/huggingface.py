@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from keel.config import to_dict
+from keel.data.folder_json import NUMBER, read_json
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
@@ -26,7 +28,14 @@ from keel.formats.architectures import (
 )
 from keel.formats.model_folder import TARGET
 from keel.formats.sentence_modules import read_sentence_pooling, sentence_module_files
-from keel.formats.stored_model import CLASS_SUFFIXES, Format, StoredModel, label_settings
+from keel.formats.stored_model import (
+    CLASS_SUFFIXES,
+    LABEL_COUNTS,
+    Format,
+    StoredModel,
+    label_settings,
+    refusing_impossible_networks,
+)
 from keel.formats.transformers_classes import KEEL_TYPE, class_of, model_type_of
 from keel.formats.upgrades import upgrade_config, upgrade_tensor_name
 from keel.systems import SYSTEMS
@@ -34,6 +43,33 @@ from keel.systems.system import System
 
 EXTRA = "keel.safetensors"
 """Tensors that transformers has no place for."""
+CARD: dict[str, Any] = {
+    **dict.fromkeys(("title", "parent", "text", "hardware", "command", "data_fingerprint"), str),
+    "steps": int,
+    "seconds": NUMBER,
+    "scores": dict,
+    "recipe": dict,
+}
+CONFIG: dict[Any, Any] = {
+    "model_type": str,
+    "architectures": ([str], NoneType),
+    "id2label": ({...: (str, int)}, NoneType),
+    "problem_type": (str, NoneType),
+    "keel": {
+        "system": str,
+        "settings": dict,
+        "task": {
+            "name": str,
+            "kind": str,
+            LABEL_COUNTS: [int],
+            TARGET: bool,
+            "temperature": NUMBER,
+            "extra_length": int,
+        },
+        "card": CARD,
+    },
+}
+"""What Keel reads of config.json besides the settings of a network, which have their own checks."""
 FOREIGN_FIELDS = (
     *("id2label", "label2id", "problem_type", "classifier_dropout"),
     *("pad_token_id", "bos_token_id", "eos_token_id"),
@@ -66,7 +102,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     tokenizer = Tokenizer.load(folder)
     if config.get("keel", {}).get("task", {}).get(TARGET) and not (folder / TARGET).is_dir():
         raise KeelError(f"{folder} lacks the folder {TARGET}, the tokenizer of generated text: copy the whole folder")
-    with torch.device("meta"):
+    with torch.device("meta"), refusing_impossible_networks(folder / "config.json"):
         encoder = system.build_encoder(vocab_size)
         network: nn.Module = nn.ModuleDict({"encoder": encoder})
         if parts & PRETRAINING_HEADS:
@@ -156,17 +192,6 @@ def _compare(stored: StoredModel, copy: StoredModel, folder: Path) -> None:
             raise KeelError(f"{folder}: {name} differs when it is read back; nothing was written")
 
 
-def _load_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise KeelError(f"{path} cannot be read ({error}): download or copy it again") from None
-    if not isinstance(config, dict):
-        raise KeelError(f"{path} is not a model's configuration: download or copy it again")
-    return config
-
-
 def _read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder of a known type, with today's names."""
     if not folder.is_dir():
@@ -175,7 +200,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     model_folder.finish_interrupted_save(folder)
     if not (path := folder / "config.json").is_file():
         raise KeelError(f"{folder} is no model folder: it has no config.json")
-    config = _load_config(folder)
+    config = read_json(path, CONFIG)
     config["model_type"] = kind = _architecture_name(config)
     if kind not in ARCHITECTURES:
         raise KeelError(f"{path}: Keel does not read models of type {kind!r}; it reads {', '.join(ARCHITECTURES)}")
@@ -232,9 +257,9 @@ def _shortened(names: list[str]) -> str:
 
 
 def _config_of(path: Path) -> dict[str, Any]:
-    """The config.json of any folder; empty if there is none."""
+    """The config.json of any folder; empty if there is none, or a damaged one."""
     try:
-        return _load_config(path)
+        return read_json(path / "config.json", CONFIG)
     except KeelError:
         return {}
 

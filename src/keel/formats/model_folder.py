@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from keel.data.folder_json import AGAIN, check_schema, read_json
 from keel.errors import KeelError, UsageError
 from keel.training.checkpoint import write_folder
 
@@ -96,8 +97,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, "pt") as file:
             sums = json.loads((file.metadata() or {}).get("crc32", "{}"))
+            check_schema(sums, {...: int}, path, "crc32")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except KeelError:
+        raise
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise KeelError(f"{path} {_fault(path, error)}") from None
     for name, expected in sums.items():
         if name in tensors and _checksum(tensors[name]) != expected:
@@ -132,11 +136,10 @@ def _files(folder: Path, name: str) -> list[Path]:
     index = folder / f"{name}.index.json"
     if not index.exists():
         return []
-    try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise KeelError(f"{index} cannot be read ({error}): download or copy it again") from None
-    return [folder / Path(shard).name for shard in shards]
+    names = read_json(index, {"weight_map": {...: str}})
+    if "weight_map" not in names:
+        raise KeelError(f"{index} lacks 'weight_map', the file of each tensor: {AGAIN}")
+    return [folder / Path(shard).name for shard in sorted({*names["weight_map"].values()})]
 
 
 def _checksum(tensor: Tensor) -> int:

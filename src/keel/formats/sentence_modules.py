@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from keel.data.folder_json import AGAIN, read_json
 from keel.errors import KeelError
 from keel.events import OnEvent, note
-from keel.formats.folder_json import read_json
 from keel.nn.pooling import SentencePooling
 
 MODULES, POOLING = "modules.json", "1_Pooling"
@@ -24,11 +24,11 @@ def read_sentence_pooling(folder: Path, on_event: OnEvent) -> SentencePooling | 
     """The pooling and normalisation of a sentence-transformers folder; None for any other folder."""
     if not (path := folder / MODULES).is_file():
         return None
-    modules = read_json(path, list)
+    modules = read_json(path, [{"type": str, "path": str}])
     pooling, normalize = None, False
     for number, module in enumerate(modules):
-        if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
-            raise KeelError(f"{path}: module {number} needs a 'type' and a 'path', both text: download it again")
+        if lacking := {"type", "path"} - module.keys():
+            raise KeelError(f"{path}: [{number}] lacks {min(lacking)!r}: {AGAIN}")
         match module["type"].rpartition(".")[2]:
             case "Transformer":
                 continue
@@ -42,7 +42,7 @@ def read_sentence_pooling(folder: Path, on_event: OnEvent) -> SentencePooling | 
 
 
 def _read_mode(path: Path, on_event: OnEvent) -> Any:
-    config = read_json(path, dict)
+    config = read_json(path)
     used = {name for name in config if name.startswith("pooling_mode_") and config[name] is True}
     used |= {config["pooling_mode"]} if isinstance(config.get("pooling_mode"), str) else set()
     for ours, names in MODES.items():

@@ -1,6 +1,7 @@
 """A model as read from or written to disk, whatever the file format; and what a file format is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.data.folder_json import AGAIN
 from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -153,6 +155,16 @@ def word_vectors(system: System, encoder: Encoder, tokenizer: Tokenizer) -> Vect
         rows = slice(ids[0], ids[-1] + 1) if len(ids) == ids[-1] - ids[0] + 1 else ids  # a slice makes no copy
         matrix = table.detach()[rows].float().cpu().numpy()
     return Vectors([tokenizer.token_of(number) for number in ids], matrix)
+
+
+@contextmanager
+def refusing_impossible_networks(config: Path) -> Iterator[None]:
+    """Refuse sizes in a config.json that no network can have; nothing is allocated on the meta device."""
+    try:
+        yield
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise KeelError(f"{config}: its settings do not fit the weights or any network ({reason}): {AGAIN}") from None
 
 
 def class_suffix(named: str) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.config import Count, Dropout, Ge
+from keel.config import Count, Dropout, Ge, LayerCount, Le
 from keel.data.documents import Documents
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ class Elmo(RecurrentLMSystem):
     """Width of a word vector and of each direction of each layer; layer outputs, both directions, are twice as wide."""
     cell_size: Count = 4096
     """LSTM cell size, before the projection to `width`."""
-    layers: Count = 2
+    layers: LayerCount = 2
     """Number of LSTM layers per direction."""
     residual: bool = True
     """Residual connections around the layers above the first."""
@@ -59,7 +59,7 @@ class Elmo(RecurrentLMSystem):
     """Width of the character embeddings."""
     character_filters: tuple[Annotated[int, Ge(0)], ...] = (32, 32, 64, 128, 256, 512, 1024)
     """Number of CNN filters over 1 character, over 2 characters, and so on."""
-    highway_layers: Annotated[int, Ge(0)] = 2
+    highway_layers: Annotated[int, Ge(0), Le(1000)] = 2
     """Number of highway layers between filters and projection."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation function of the filters."""

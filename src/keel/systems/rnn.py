@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from keel.config import Count, Dropout
+from keel.config import Count, Dropout, LayerCount
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ class Rnn(RecurrentLMSystem):
     """Recurrent cell: rnn (Elman's, with tanh), gru or lstm."""
     width: Count = 400
     """Width of the word embeddings and of every layer's hidden state."""
-    layers: Count = 2
+    layers: LayerCount = 2
     """Number of stacked recurrent layers."""
     bidirectional: bool = False
     """Second network that reads backwards (biLM); a word is then represented by the states of both."""

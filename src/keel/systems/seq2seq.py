@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.config import Count, Dropout
+from keel.config import Count, Dropout, LayerCount
 from keel.data.token_batch import TokenBatch
 from keel.nn.encoder import Decoder, Encoder, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.recurrent import RecurrentLayers
@@ -37,7 +37,7 @@ class Seq2seq(EncoderDecoderSystem, RecurrentSystem):
     """Recurrent cell of encoder and decoder."""
     width: Count = 512
     """Width of the word embeddings and of each hidden state."""
-    layers: Count = 1
+    layers: LayerCount = 1
     """Number of encoder layers."""
     scoring: Scoring = "additive"
     """Attention score: additive, w tanh(W_q q + W_k k), or dot, q · W_k k / sqrt(width)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.config import Count, Dropout, Ge
+from keel.config import Count, Dropout, Ge, LayerCount
 from keel.data.tokenizer import Tokenizer
 from keel.nn.recurrent import zero_state
 from keel.systems.rnn import RecurrentLMSystem, RnnBatch, RnnEncoder, RnnPretraining
@@ -34,7 +34,7 @@ class Ulmfit(RecurrentLMSystem):
     """Width of the word embeddings and of the last layer, which is tied to them."""
     hidden_size: Count = 1152
     """Hidden size of the layers before the last (1150 in the paper)."""
-    layers: Count = 3
+    layers: LayerCount = 3
     """Number of stacked LSTM layers."""
     bptt: Annotated[int, Ge(2)] = 70
     """Truncated BPTT length, in tokens; the hidden state is carried on."""

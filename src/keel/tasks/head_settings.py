@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from keel.config import Count, Dropout, Ge, Gt, Lt, Validated
+from keel.config import Count, Dropout, Ge, Gt, LayerCount, Lt, Validated
 from keel.errors import UsageError
 from keel.nn.encoder import Encoder
 from keel.nn.pooling import Pool
@@ -18,7 +18,7 @@ class HeadSettings(Validated):
     """Network between encoder and classifier: a CNN or a bidirectional recurrent network."""
     network_width: Count = 200
     """Hidden size of the network per direction, or CNN filters per filter width."""
-    network_layers: Count = 1
+    network_layers: LayerCount = 1
     """Layers of the network."""
     network_dropout: Dropout = 0.5
     """Dropout probability at the network's input, between its layers and at its output."""
