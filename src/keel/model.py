@@ -22,7 +22,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.formats import huggingface
-from keel.formats.architectures import WORD_HEAD
+from keel.formats.folder_architecture import WORD_HEAD
 from keel.formats.model_folder import TARGET
 from keel.formats.registry import read_model
 from keel.formats.stored_model import (

@@ -17,15 +17,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.formats import model_folder
-from keel.formats.architectures import (
-    ARCHITECTURES,
-    BODY,
-    CLASSIFIER,
-    FOREIGN,
-    PRETRAINING_HEADS,
-    Architecture,
-    architecture_of,
-)
+from keel.formats.architectures import ARCHITECTURES, architecture_of
+from keel.formats.folder_architecture import BODY, CLASSIFIER, FOREIGN, PRETRAINING_HEADS, Architecture
 from keel.formats.model_folder import TARGET
 from keel.formats.sentence_modules import read_sentence_pooling, sentence_module_files
 from keel.formats.stored_model import (

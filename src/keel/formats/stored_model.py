@@ -16,7 +16,8 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent
-from keel.formats.architectures import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING, architecture_of
+from keel.formats.architectures import architecture_of
+from keel.formats.folder_architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING
 from keel.nn.encoder import Encoder
 from keel.nn.pooling import SentencePooling
 from keel.systems.system import System

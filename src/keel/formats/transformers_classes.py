@@ -1,7 +1,8 @@
 """Who can read a model folder: the class of transformers that gives the same outputs, where there is one."""
 
 from keel.data.label_kinds import LABEL_KINDS, TextTarget
-from keel.formats.architectures import CLASSIFIER, MULTIPLE_CHOICE, TAGGING, WORD_HEAD, architecture_of
+from keel.formats.architectures import architecture_of
+from keel.formats.folder_architecture import CLASSIFIER, MULTIPLE_CHOICE, TAGGING, WORD_HEAD
 from keel.formats.stored_model import CLASS_SUFFIXES, LABEL_COUNTS, StoredModel, class_suffix
 
 KEEL_TYPE = "keel-"
