@@ -83,16 +83,16 @@ def folders(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> l
     return sorted(root.iterdir())
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All places in plain data, from the top."""
+def locations(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All locations in plain data, from the top."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
+    return [path, *(location for key, item in inner for location in locations(item, (*path, key)))]
 
 
 def mutate(value: Any, rng: random.Random) -> Any:
     """A copy in which one value is another, or lacks."""
     copy = json.loads(json.dumps(value))
-    *way, last = rng.choice(places(copy)[1:])
+    *way, last = rng.choice(locations(copy)[1:])
     target = copy
     for key in way:
         target = target[key]
