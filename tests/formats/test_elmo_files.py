@@ -137,7 +137,7 @@ def test_options_that_are_none_are_named(published: Path, text: str, message: st
 
 def test_options_that_make_no_sense_are_named(published: Path) -> None:
     change(published, "lstm", dim="wide")
-    with pytest.raises(KeelError, match="lstm.dim"):
+    with pytest.raises(KeelError, match=r"lstm\.dim"):
         read(published)
     change(published, "lstm", dim=6)
     change(published, "char_cnn", filters=[[3, 5]])
