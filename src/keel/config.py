@@ -192,7 +192,7 @@ LONGEST_TOML, DEEPEST_KEY = 1_000_000, 100
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The contents of a TOML file."""
     try:
-        if not Path(path).is_file() and Path(path).exists():
+        if "\0" in str(path) or (not Path(path).is_file() and Path(path).exists()):
             raise KeelError(f"{path}: not a file; give the path of a TOML file")
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(LONGEST_TOML + 1)

@@ -1,5 +1,6 @@
 """Commands: their declaration, their output, and the arguments that many share: the model, the device, the text."""
 
+import os
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 
 from keel.cli import GROUPS
 from keel.cli.flags import Flags
-from keel.data.text_files import open_text, stdin_lines
+from keel.data.text_files import open_text, refuse_special_file, stdin_lines
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.report.console import Console
@@ -122,6 +123,10 @@ def file_of(given: str) -> Path | None:
     try:
         if Path(given).is_file():
             return Path(given)
+        if os.sep in given:  # a folder or a pipe; without a separator it may well be a word
+            refuse_special_file(Path(given))
+    except KeelError:
+        raise
     except (OSError, ValueError):  # too long for a path, or with a null byte
         return None
     if given.lower().endswith(FILE_SUFFIXES) and not any(map(str.isspace, given)):
