@@ -11,6 +11,7 @@ import keel
 from keel import claims
 from keel.claims import CLAIMS, layer_claims, small_models, write_pages
 from keel.claims.claim import Say
+from keel.cli import main
 from keel.demo.docstrings import Docstring
 from keel.errors import UsageError
 from keel.events import Event, ignore
@@ -207,3 +208,19 @@ def _small_gpt(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: 
     model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
     monkeypatch.setattr("keel.claims.generation_claims.read_docstrings", lambda say: docstrings)
     monkeypatch.setattr("keel.claims.generation_claims.pretrain_gpt", lambda docstrings, say: model)
+
+
+def test_pages_of_claims_and_their_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claim", "41", "--out", str(tmp_path / "my page.html")]) == 0
+    assert "Holds" in capsys.readouterr().out
+    page = (tmp_path / "my page.html").read_text(encoding="utf-8")
+    assert "variance of q·k" in page
+    (tmp_path / "other.html").write_text("<html></html>")
+    assert main(["claim", "--out", str(tmp_path / "index.html")]) == 0
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert index.count("<tr>") == len(CLAIMS) + 1
+    assert index.count('href="my%20page.html"') == index.count("href=") == 1
+    assert index.count("Holds: ") == 1
+    capsys.readouterr()
+    assert main(["claim", "41", "--out", "page.pdf"]) == 2
+    assert "must end in .html" in capsys.readouterr().err

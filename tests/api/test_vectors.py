@@ -1,6 +1,8 @@
 """What vectors know, as verbs and as commands, from a folder and from a file."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,7 +193,7 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert html.count("<circle") == 9
     assert "royal.vec: a map" in html
     for wrong, message in {
-        ("--words", "kong", *out): "did you mean 'king'",
+        ("--words", "kong kang", *out): "did you mean 'king'",
         ("--pairs", "king", *out): "is no pair",
         ("--words", "king", *out): "two words or more",
         ("--out", str(tmp_path / "map.pdf")): "must end in .svg or .html",
@@ -200,3 +202,42 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     }.items():
         assert main(["map", str(file), *wrong]) in (1, 2)
         assert message in capsys.readouterr().err
+
+
+def test_a_map_page_fits_the_screen_and_leaves_out_unknown_words(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "map.html"
+    line = ["map", str(file), "--words", "king queen man <b>", "--pairs", "king:queen man:nobody", "--out", str(out)]
+    assert main([*line, "--title", "Kings & <queens>"]) == 0
+    assert "unknown to the model: 'nobody', '<b>'" in capsys.readouterr().err
+    html = out.read_text(encoding="utf-8")
+    assert html.count("<circle") == 3
+    assert html.count("<polygon") == 1
+    assert "<h1>Kings &amp; &lt;queens&gt;</h1>" in html
+    assert "<b>" not in html.replace("&lt;b&gt;", "")
+    assert '<main class="fit">' in html
+    assert html.count("<button") == 4
+    assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org/2000/svg)|@import", html.replace("link.href =", ""))
+
+
+def test_senses_and_layers_write_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["the <bank> of a river", "a bank lends money", "the old bank", "bank and bank"]
+    system = keel.Bert(layers=2, width=16, head_dim=16, max_positions=32, sequence_length=32)
+    examples = [(text, str(number % 2)) for number, text in enumerate(texts)] * 4
+    settings: dict[str, Any] = {"steps": 1, "batch": 4, "dev": None, "mix": True, "device": "cpu", "progress": False}
+    keel.finetune(system, examples, task="classify", out=tmp_path / "m", **settings)
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    line = ["senses", "bank", "--in", str(tmp_path / "texts.txt"), "--model", str(tmp_path / "m")]
+    assert main([*line, "--beside", str(tmp_path / "m"), "--out", str(tmp_path / "s.html")]) == 0
+    html = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert html.count("<svg") == 2
+    assert html.count("<rect") == 2 * 5 * 5
+    assert "the &lt;[bank]&gt; of a river" in html
+    assert main(["layers", str(tmp_path / "m"), "--out", str(tmp_path / "l.svg")]) == 0
+    svg = (tmp_path / "l.svg").read_text(encoding="utf-8")
+    assert svg.count("<rect") == 3
+    capsys.readouterr()
+    for wrong in ([*line, "--out", "s.pdf"], ["layers", str(tmp_path / "m"), "--out", "l.png"]):
+        assert main(wrong) == 2
+        assert "must end in .svg or .html" in capsys.readouterr().err

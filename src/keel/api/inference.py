@@ -20,6 +20,8 @@ from keel.events import OnEvent, ignore
 from keel.explain.layer_weights import Layers, layer_weights
 from keel.generation.beam_search import BeamSearch
 from keel.model import Candidate, Model
+from keel.report.charts import Bar, bars
+from keel.report.html_page import picture_file, write_figures
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
 from keel.text_vectors import Pool, PooledOutput, TokenVectors
@@ -109,9 +111,23 @@ def embed(
     return load_model(model, on_event).encode(texts, layer=layer, pool=pool, text_column=text_column, on_event=on_event)
 
 
-def layers(model: ModelSource, *, on_event: OnEvent = ignore) -> Layers:
-    """The layer weights of a model that was fine-tuned with `mix` (ELMo's scalar mix)."""
-    return layer_weights(load_model(model, on_event))
+def layers(
+    model: ModelSource,
+    *,
+    out: Annotated[str | Path | None, Doc("Write the weights as a figure, .svg or .html.")] = None,
+    on_event: OnEvent = ignore,
+) -> Layers:
+    """The layer weights of a model that was fine-tuned with `mix` (ELMo's scalar mix), in `out` as a figure."""
+    path = None if out is None else picture_file(out)
+    known = load_model(model, on_event)
+    found = layer_weights(known)
+    if path is not None:
+        chart = bars(
+            [Bar(name=name, value=weight, highlighted=True) for name, weight in found.weights_by_name()], digits=3
+        )
+        caption = f"Softmax weights of the layers, which sum to 1; gamma {found.gamma:.3f}. {found.left_out}"
+        write_figures(path, f"{known.card.title or known.system.name}: layer weights", [(chart, caption)])
+    return found
 
 
 def task_with_decoding(model: Model, settings: Mapping[str, Any]) -> tuple[Task, Columns]:

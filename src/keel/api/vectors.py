@@ -20,12 +20,19 @@ from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace, unit_vecto
 from keel.explain.projection import ProjectionMethod, project
 from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
 from keel.model import Model
-from keel.report.html_page import picture_file, write_figures
+from keel.report.charts import heat_map
+from keel.report.html_page import Page, picture_file, tag, write_figures, write_picture
+from keel.report.map_script import SCRIPT
 from keel.report.scatter_map import draw_map
 
 __all__ = ["analogy", "nearest", "odd", "senses", "similarity", "word_map"]
 
 SEPARATORS = re.compile("[\\s,，、;；]+")
+MAP_BUTTONS = {"in": "+", "out": "−", "reset": "Reset", "png": "PNG"}
+MAX_SENSES = 60
+"""Uses of a word that a figure shows."""
+MAX_LISTED = 10
+"""Unknown words that a message lists."""
 COLON = re.compile("[:：]")
 
 
@@ -96,13 +103,16 @@ def senses(
     model: ModelSource,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
     groups: Annotated[int, Doc("Number of clusters; 0: estimated.")] = 0,
+    out: Annotated[str | Path | None, Doc("Write the cosines as a figure, .svg or .html.")] = None,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
 ) -> Senses:
     """Senses of a word: cosines between its contextual vectors in these sentences, and clusters of them.
 
-    `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it.
+    `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it. `out` is an .svg or .html
+    file for a heat map of the cosines.
     """
+    path = None if out is None else picture_file(out)
     require_text(word, "the word")
     texts = _read_texts(sentences, settings, on_event)
     uses = find_uses(word, texts)
@@ -112,7 +122,24 @@ def senses(
     known = load_model(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name
-    return compare_senses(word, title, uses, use_vectors(uses, encoded), groups)
+    found = compare_senses(word, title, uses, use_vectors(uses, encoded), groups)
+    if path is not None:
+        write_senses(path, [found])
+    return found
+
+
+def write_senses(path: str | Path, found: Sequence[Senses]) -> Path:
+    """Write heat maps of the cosines of uses, those of one cluster together, to an .html or (the first) .svg file."""
+    figures = []
+    for each in found:
+        order = sorted(range(len(each.uses)), key=lambda number: each.groups[number])[:MAX_SENSES]
+        names = [f"{each.group_name(number)} · {each.uses[number].excerpt()}" for number in order]
+        cosines = each.cosines[np.ix_(order, order)]
+        caption = f"{each.model}: cosines between the uses of {each.word!r}, from 0 (or below) to 1. {each.note}"
+        picture = heat_map([str(number) for number in range(1, len(order) + 1)], names, cosines)
+        picture.set("style", "max-width: 60rem")
+        figures.append((picture, caption))
+    return write_figures(picture_file(path), f"Senses of {found[0].word!r}", figures, layout="broad")
 
 
 def word_map(
@@ -123,12 +150,14 @@ def word_map(
     pairs: Annotated[str | Sequence[tuple[str, str]], Doc('Words to connect by arrows: "A:B C:D".')] = (),
     top: Annotated[int, Doc("Show the N most frequent words too; 200 if no words are given.")] = 0,
     by: Annotated[ProjectionMethod, Doc("Projection to the plane: PCA or t-SNE.")] = "pca",
+    title: Annotated[str, Doc("Title of the page; default: the model's name.")] = "",
     seed: Annotated[int, Doc("Random seed of t-SNE.")] = 0,
     on_event: OnEvent = ignore,
 ) -> Path:
     """Draw a 2D map of words (PCA or t-SNE) as .svg or .html: the given words and the `top` most frequent ones.
 
-    `pairs`, such as "king:queen man:woman", are connected by arrows. Default: the 200 most frequent words.
+    `pairs`, such as "king:queen man:woman", are connected by arrows. Default: the 200 most frequent words. Unknown
+    words are left out with a note. A page fits the screen, zooms and pans, and saves the picture as PNG.
     """
     path = picture_file(out)
     space = load_vectors(model, on_event)
@@ -137,7 +166,12 @@ def word_map(
         *(word for pair in arrow_words for word in pair),
         *(SEPARATORS.split(words) if isinstance(words, str) else words),
     ]
-    rows = [space.row(word) for word in named if word]
+    wanted = [word for word in named if word]
+    unknown = [word for word in dict.fromkeys(wanted) if space.find(word) is None]
+    if unknown and len(unknown) == len(set(wanted)):
+        space.row(unknown[0])  # the error suggests a word
+    arrow_words = [pair for pair in arrow_words if not set(pair) & set(unknown)]
+    rows = [space.row(word) for word in wanted if word not in unknown]
     frequent = [row for row, word in enumerate(space.words) if any(map(str.isalpha, word))]
     rows = list(dict.fromkeys([*rows, *frequent[: top or (0 if rows else 200)]]))
     units = space.units(rows)
@@ -150,11 +184,21 @@ def word_map(
         caption.append(f"The two components explain {explained_variance:.0%} of the variance.")
     if len(arrows) > 1:
         caption.append(f"Mean cosine between the arrows, in all dimensions: {_parallel(units, arrows):.2f}.")
+    if unknown:
+        listed = ", ".join(map(repr, unknown[:MAX_LISTED])) + (", ..." if len(unknown) > MAX_LISTED else "")
+        caption.append(f"Left out, as unknown to the model: {listed}.")
     if unnamed:
         caption.append(f"{unnamed:,} points have no room for a label; hover to see it.")
     note(on_event, " ".join(caption))
-    title = model.card.title if isinstance(model, Model) else Path(model).name
-    return write_figures(path, f"{title}: a map", [(picture, " ".join(caption))], broad=True)
+    name = model.card.title if isinstance(model, Model) else Path(model).name
+    title = title or f"{name}: a map"
+    picture.insert(0, tag("title", title))
+    if path.suffix.lower() == ".svg":
+        return write_picture(path, picture)
+    page = Page(title, layout="fit")
+    page.figure(picture, " ".join(caption))
+    page.script(SCRIPT, **MAP_BUTTONS)
+    return page.write(path)
 
 
 def _read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -> list[str]:

@@ -10,6 +10,7 @@ from keel.cli.command import Answer, argument, arguments_of, command, device_fla
 from keel.cli.model_info import describe
 from keel.cli.training_commands import comma_separated
 from keel.data.examples import Columns
+from keel.events import note
 from keel.formats.registry import FORMATS
 from keel.report.console import Console
 from keel.tasks import TASKS
@@ -51,11 +52,14 @@ def check(options: Namespace, console: Console) -> Answer:
     "inspect",
     "MODEL",
     argument("model", "MODEL", "The folder of a model that was fine-tuned with --mix."),
+    arguments_of(inference.layers, out="FILE"),
     device_flags,
 )
 def layers(options: Namespace, console: Console) -> Answer:
     """Layer weights of a fine-tuned model's scalar mix."""
-    found = inference.layers(load(options, console), on_event=console)
+    found = inference.layers(load(options, console), on_event=console, **options.settings)
+    if "out" in options.settings:
+        note(console, f"figure: {options.settings['out']}")
     return Answer(lines=found.lines(), data=found.to_dict())
 
 
@@ -94,15 +98,23 @@ def demo(options: Namespace, console: Console) -> Answer:
     argument("number", "N", "Number of the claim; without it, list all.", nargs="?", type=int),
     argument("--model", "FOLDER", "Test the claim on this model, as its page describes."),
     argument("--data", "FOLDER", "Data for --model."),
+    argument("--out", "PAGE", "Write a page (.html): the result; without N, an index with the results beside it."),
 )
 def claim(options: Namespace, console: Console) -> Answer:
     """Run the experiment behind a claim; without N, list all claims."""
     from keel import claims
+    from keel.claims.html_pages import page_file, write_index, write_verdict
 
+    if options.out:
+        page_file(options.out)  # refuses other files before the experiment runs
     if options.number is None:
         listed: list[str] = []
         claims.run(on_event=lambda event: listed.append(event["text"]))
+        if options.out:
+            listed.append(str(write_index(options.out)))
         return Answer(lines=listed, data={number: claim.title for number, claim in claims.CLAIMS.items()})
     finding = claims.run(options.number, model=options.model, data=options.data, on_event=console)
     assert finding is not None
+    if options.out:
+        note(console, f"page: {write_verdict(options.out, options.number, finding)}")
     return Answer(lines=finding.lines(), data={"claim": options.number, **asdict(finding)})

@@ -6,8 +6,10 @@ from keel.api import vectors
 from keel.cli.command import Answer, argument, arguments_of, command, model_flag, model_of, section
 from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
+from keel.events import note
 from keel.explain.nearest_neighbors import Neighbor
 from keel.report.console import Console
+from keel.report.html_page import picture_file
 
 TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
 
@@ -67,14 +69,15 @@ def similarity(options: Namespace, console: Console) -> Answer:
     argument("--in", "FILE", "Sentences, one per line; - for stdin.", dest="among", required=True),
     model_flag(),
     argument("--beside", "MODEL", "Another model, to compare."),
-    arguments_of(vectors.senses),
+    arguments_of(vectors.senses, out="FILE"),
     TEXT_COLUMNS,
 )
 def senses(options: Namespace, console: Console) -> Answer:
     """Word senses: clusters of a word's contextual vectors."""
     word, sentences, settings = options.word, options.among, options.settings
+    out = picture_file(settings.pop("out")) if "out" in settings else None
     found = vectors.senses(word, sentences, model=model_of(options), on_event=console, **settings)
-    lines, data = found.lines(), [found.to_dict()]
+    lines, data, results = found.lines(), [found.to_dict()], [found]
     if options.beside:
         settings.pop("layer", None)
         other = vectors.load_model(options.beside, console)
@@ -82,9 +85,12 @@ def senses(options: Namespace, console: Console) -> Answer:
             beside = vectors.senses(word, sentences, model=other, on_event=console, **settings)
             lines += ["", *beside.lines()]
             data.append(beside.to_dict())
+            results.append(beside)
         except KeelError as error:  # the first model's result still counts
             lines += ["", str(error)]
             data.append({"word": word, "error": str(error)})
+    if out is not None:
+        note(console, f"figure: {vectors.write_senses(out, results)}")
     return Answer(lines=lines, data=data)
 
 

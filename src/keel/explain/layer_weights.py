@@ -21,14 +21,14 @@ class Layers:
     """Layer numbers: 0 for the embeddings, n for the output of block n."""
 
     def lines(self) -> list[str]:
-        bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self._named()]
+        bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self.weights_by_name()]
         lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
         return [*lines, self.left_out] if self.left_out else lines
 
     def brief(self) -> str:
         """One-line summary."""
         more = f" ({self.left_out})" if self.left_out else ""
-        return f"{', '.join(f'{name} {s:.3f}' for name, s in self._named())}; gamma {self.gamma:.3f}{more}"
+        return f"{', '.join(f'{name} {s:.3f}' for name, s in self.weights_by_name())}; gamma {self.gamma:.3f}{more}"
 
     @property
     def left_out(self) -> str:
@@ -36,7 +36,8 @@ class Layers:
         names = [_name(number) for number in range(self.numbers[-1]) if number not in self.numbers]
         return f"of another width, so not in the mix: {', '.join(names)}" if names else ""
 
-    def _named(self) -> list[tuple[str, float]]:
+    def weights_by_name(self) -> list[tuple[str, float]]:
+        """The weight of each layer by its name."""
         return [*zip(map(_name, self.numbers), self.weights, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:

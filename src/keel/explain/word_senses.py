@@ -16,6 +16,8 @@ from keel.text_vectors import TokenVectors
 EQUAL = 0.995
 """Vectors with a cosine above this count as equal (shown as 1.00)."""
 MAX_SHOWN = 20
+BESIDE = 24
+"""Characters on both sides of a word in an excerpt."""
 UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
 """Characters of Chinese, Japanese, Korean, Thai and Lao, which do not separate words."""
 
@@ -26,6 +28,13 @@ class WordUse(NamedTuple):
     text: str
     start: int
     end: int
+
+    def excerpt(self) -> str:
+        """The word with some text on both sides."""
+        left, right = self.text[: self.start], self.text[self.end :]
+        before = left if len(left) <= BESIDE else f"…{left[-BESIDE:]}"
+        after = right if len(right) <= BESIDE else f"{right[:BESIDE]}…"
+        return f"{before}[{self.text[self.start : self.end]}]{after}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,10 @@ class Senses:
     cosines: np.ndarray  # [uses, uses]
     groups: list[int]
     """Cluster of each occurrence, numbered from 0 in order of appearance."""
+
+    def group_name(self, use: int) -> str:
+        """The cluster of a use: A, B, C."""
+        return _group_name(self.groups[use])
 
     @property
     def note(self) -> str:

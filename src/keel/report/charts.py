@@ -126,7 +126,8 @@ def heat_map(across: Sequence[str], down: Sequence[str], weights: np.ndarray) ->
 
 def text_width(word: str) -> float:
     """Approximate width of a word in pixels."""
-    return FONT * sum(1.0 if unicodedata.east_asian_width(character) in "WF" else 0.6 for character in word)
+    broad = [unicodedata.east_asian_width(character) in "WF" or character in "mwMW@%" for character in word]
+    return FONT * sum(1.0 if each else 0.6 for each in broad)
 
 
 def ticks_between(low: float, high: float, count: int = 5) -> list[float]:

@@ -1,13 +1,16 @@
 """HTML page of sections, texts, tables and figures in one file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree.ElementTree import Element, tostring
 
 from keel.errors import KeelError, UsageError
 from keel.report.page_style import CSS, STANDALONE_CSS
+
+Layout = Literal["column", "broad", "fit"]
+"""A column of text, the width of the screen, or one figure that fits the screen."""
 
 
 def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
@@ -30,11 +33,15 @@ def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
 
 
 class Page:
-    """HTML page; every method appends to it."""
+    """HTML page; every method appends to it. `facts` are metadata for programs."""
 
-    def __init__(self, title: str, lead: str = "", *, broad: bool = False):
+    def __init__(
+        self, title: str, lead: str = "", *, layout: Layout = "column", facts: Mapping[str, str] | None = None
+    ):
         self.title = title
-        self._main = tag("main", tag("h1", title), class_="broad" if broad else None)
+        self.facts_for_programs = dict(facts or {})
+        self._main = tag("main", tag("h1", title), class_=None if layout == "column" else layout)
+        self._scripts: list[Element] = []
         if lead:
             self._main.append(tag("p", lead, class_="lead"))
 
@@ -73,16 +80,27 @@ class Page:
         """Add a figure with its caption."""
         self._main.append(tag("figure", picture, tag("figcaption", caption)))
 
+    def output(self, lines: Iterable[str]) -> None:
+        """Add the output of a program."""
+        self._main.append(tag("pre", "\n".join(lines)))
+
+    def script(self, text: str, **buttons: str) -> None:
+        """Add a script of our own, never of the data, and buttons by their `data-action`."""
+        labelled = (tag("button", label, type="button", data_action=action) for action, label in buttons.items())
+        self._main.append(tag("nav", *labelled))
+        self._scripts += [tag("div", id="tip", hidden="hidden"), tag("script", text)]
+
     def render(self) -> str:
         """The complete HTML."""
         head = tag(
             "head",
             tag("meta", charset="utf-8"),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            *(tag("meta", name=f"keel-{name}", content=value) for name, value in self.facts_for_programs.items()),
             tag("title", self.title),
             tag("style", CSS),
         )
-        document = tag("html", head, tag("body", self._main), lang="en")
+        document = tag("html", head, tag("body", self._main, *self._scripts), lang="en")
         return "<!DOCTYPE html>\n" + tostring(document, encoding="unicode", method="html") + "\n"
 
     def write(self, path: Path) -> Path:
@@ -98,12 +116,12 @@ def write_picture(path: Path, picture: Element) -> Path:
 
 
 def write_figures(
-    path: Path, title: str, figures: Sequence[tuple[Element, str]], *, lead: str = "", broad: bool = False
+    path: Path, title: str, figures: Sequence[tuple[Element, str]], *, lead: str = "", layout: Layout = "column"
 ) -> Path:
     """Write pictures with their captions to an .html page, or the first picture to an .svg file."""
     if picture_file(path).suffix.lower() == ".svg":
         return write_picture(path, figures[0][0])
-    page = Page(title, lead, broad=broad)
+    page = Page(title, lead, layout=layout)
     for picture, caption in figures:
         page.figure(picture, caption)
     return page.write(path)

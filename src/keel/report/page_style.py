@@ -21,6 +21,27 @@ body {
 }
 main { max-width: 46rem; margin: 0 auto; padding: 3.5rem 1.25rem 5rem; }
 main.broad { max-width: 90rem; }
+main.fit {
+  max-width: none; height: 100vh; box-sizing: border-box; padding: .9rem 1.4rem; overflow: hidden;
+  display: flex; flex-direction: column;
+}
+main.fit h1 { font-size: 1.5rem; margin: 0; padding-right: 15rem; }
+main.fit figure { flex: 1; min-height: 0; margin: .5rem 0 0; display: flex; flex-direction: column; overflow: hidden; }
+main.fit figure svg { flex: 1; min-height: 0; height: 0; cursor: grab; touch-action: none; }
+main.fit figcaption { font-size: .95rem; }
+nav { position: fixed; top: .9rem; right: 1.4rem; display: flex; gap: .4rem; }
+button {
+  font: 15px system-ui, sans-serif; min-width: 2.3rem; padding: .3rem .6rem; cursor: pointer;
+  color: var(--ink); background: var(--soft); border: 1px solid var(--line); border-radius: 4px;
+}
+#tip {
+  position: fixed; pointer-events: none; padding: .2rem .6rem; border-radius: 4px; font-size: 1.2rem;
+  background: var(--ink); color: var(--paper);
+}
+pre {
+  font: .82rem/1.5 ui-monospace, Menlo, Consolas, monospace; background: var(--soft); padding: 1rem; overflow-x: auto;
+}
+a { color: var(--mark); }
 h1 { font-size: 2.3rem; line-height: 1.15; margin: 0 0 .6rem; letter-spacing: -.01em; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .6rem; padding-top: 1.2rem; border-top: 1px solid var(--line); }
 p { margin: .7rem 0; }
@@ -44,7 +65,7 @@ td:has(> em) { text-align: left; }
 figure { margin: 1.6rem 0; overflow-x: auto; }
 details { margin: 1.2rem 0; }
 summary { cursor: pointer; color: var(--mark); }
-.words td { text-align: left; }
+.words td, .words th { text-align: left; }
 tr.dropped { color: var(--faint); }
 figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
 """
@@ -58,6 +79,7 @@ svg .curve { fill: none; stroke: var(--mark); stroke-width: 2; stroke-linejoin: 
 svg .curve.second { stroke: var(--plain); }
 svg .interval { stroke: var(--ink); stroke-width: 1.5; }
 svg .point { fill: var(--plain); }
+svg .point:hover { fill: var(--ink); }
 svg .point.mark { fill: var(--mark); }
 svg .leader { stroke: var(--plain); stroke-width: .7; }
 svg .arrow { stroke: var(--mark); stroke-width: 1.3; opacity: .75; }

@@ -12,7 +12,11 @@ from keel.report.html_page import tag
 EDGE = 24
 """Margin in pixels."""
 AREA = 4500
-"""Square pixels per word, for at least 60 words."""
+"""Square pixels per word."""
+FEWEST = 60
+"""Words for which there is always room."""
+RATIO = 2.0
+"""Width to height, as on a projector below the title of a page."""
 RINGS = (7, 15, 26, 40, 60, 90)
 """Distances of a label from its point; beyond the first, a line connects them."""
 TURNS = tuple(math.radians(turn) for turn in (0, 180, 90, 270, 30, 150, 210, 330, 60, 120, 240, 300))
@@ -20,8 +24,8 @@ TURNS = tuple(math.radians(turn) for turn in (0, 180, 90, 270, 30, 150, 210, 330
 
 def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[int, int]] = ()) -> tuple[Element, int]:
     """Picture of words at points [n, 2], labelled in order, and the number of labels that did not fit."""
-    height = math.sqrt(AREA * max(len(words), 60) / 1.5)
-    width = 1.5 * height
+    height = math.sqrt(AREA * max(len(words), FEWEST) / RATIO)
+    width = RATIO * height
     low, high = points.min(0), points.max(0)
     spread = np.where(high > low, high - low, 1.0)
     # One scale for both axes, so that equal arrows stay equal.
