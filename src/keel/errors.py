@@ -5,7 +5,8 @@ name instead (`train.steps`); the command line shows messages unchanged, inside 
 """
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ WORDS = {"labels": ("single", "multi", "regression"), "dedup": ("lines", "docume
 """Flags whose value is one of these words; every word after --task is a value, and true and false are everywhere."""
 
 _flags_named = False
+_line: tuple[str, ...] = ()
 
 
 def flag_of(argument: str) -> str:
@@ -40,14 +42,20 @@ def flag_of(argument: str) -> str:
 
 
 @contextmanager
-def naming_flags() -> Iterator[None]:
-    """Let messages name settings by their command-line flags."""
-    global _flags_named
-    before, _flags_named = _flags_named, True
+def naming_flags(line: Sequence[str] = ()) -> Iterator[None]:
+    """Let messages name settings by their command-line flags; `line` is the command, for the model card."""
+    global _flags_named, _line
+    before, (_flags_named, _line) = (_flags_named, _line), (True, tuple(line))
     try:
         yield
     finally:
-        _flags_named = before
+        _flags_named, _line = before
+
+
+def command_line() -> str:
+    """The command that runs, without flags of its output; empty in Python."""
+    words = [word for word in _line if word not in ("--json", "--quiet", "--debug")]
+    return shlex.join(["keel", *words]) if words else ""
 
 
 def flags_are_named() -> bool:

@@ -34,7 +34,7 @@ from keel.formats.stored_model import (
     word_vectors,
 )
 from keel.formats.vector_files import stored_vectors
-from keel.model_card import Card, format_figure
+from keel.model_card import Card
 from keel.nn.encoder import Encoder
 from keel.nn.pooling import SentencePooling
 from keel.systems.capabilities import MaskedLM
@@ -94,7 +94,7 @@ class Model:
             "vocabulary": f"{len(self.tokenizer):,} tokens",
             "device": str(self.device),
             "training data": self.card.text,
-            **{f"score: {name}": format_figure(value) for name, value in self.card.scores.items()},
+            **{f"score: {name}": text for name, text in self.card.score_texts().items()},
         }
         return html_table(self.card.title or "Model", (), [row for row in rows.items() if row[1]])
 

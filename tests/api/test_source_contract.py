@@ -131,6 +131,7 @@ TEXT_ENTRIES: dict[str, Entry] = {
     "Model.predict": lambda models, source: models.classifier.predict(source),
     "Model.encode": lambda models, source: models.classifier.encode(source),
     "embed": lambda models, source: keel.embed(source, model=models.classifier),
+    "segment": lambda models, source: keel.segment(source),
     "generate": lambda models, source: keel.generate(source, model=models.gpt, tokens=3),
     "translate": lambda models, source: [*map(str, keel.translate(source, model=models.seq2seq, beams=1))],
     "Classifier.predict": lambda models, source: models.estimator.predict(source),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Unpack
 from keel.api.finetuning_runs import FineTuningRuns
 from keel.api.finetuning_setup import FineTuningSetup, LabelledData
 from keel.api.keywords import FinetuneKeywords
-from keel.api.progress import shows_progress
+from keel.api.progress import repeating_command, shows_progress
 from keel.api.run_folder import hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, VocabularySettings, merge_settings
 from keel.api.starting_point import save_model
@@ -91,6 +91,7 @@ def finetune(
             scores["folds"] = runs.cross_validate(examples.everything, folds, run)
         best = runs.best_of(seeds, examples.train, examples.dev, examples.test, run, scores)
         card = Card(
+            command=repeating_command(),
             title=Path(out).name if out else "",
             parent=start.card.title,
             text=f"{len(examples.train):,} examples of {Path(examples.train.source).name}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from keel.data.sentence_splitting import detokenize
 from keel.data.tokenizer import Tokenizer
 
 INCOMPLETE = "\ufffd"
@@ -27,7 +28,7 @@ class IncrementalText:
         """Add generated ids; returns whether a stop string has ended the text."""
         if shown := [number for number in ids if number not in self._special]:
             self._ids += shown
-            self._text = self._decoded + self.tokenizer.decode(self._ids)[self._context_length :]
+            self._text = self._decoded + self._decode(self._ids)[self._context_length :]
             ends = [self._text.find(stop, max(0, len(self.emitted) - len(stop))) for stop in self.stop]
             ends = [end for end in ends if end >= 0]
             if ends:
@@ -39,7 +40,11 @@ class IncrementalText:
     def _rebase(self, ids: list[int]) -> None:
         """Keep the last few ids as context, so that decoding stays linear in the length of the text."""
         self._decoded, self._ids = self._text, ids[-CONTEXT:]
-        self._context_length = len(self.tokenizer.decode(self._ids))
+        self._context_length = len(self._decode(self._ids))
+
+    def _decode(self, ids: list[int]) -> str:
+        text = self.tokenizer.decode(ids)
+        return detokenize(text) if self.tokenizer.kind == "words" else text
 
     def new(self, *, last: bool = False) -> str:
         """Text that was not returned yet, without a possible start of a stop string or of an incomplete character;

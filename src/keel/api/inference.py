@@ -14,7 +14,9 @@ from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
-from keel.data.text_inputs import Texts
+from keel.data.predictions import is_segmentation
+from keel.data.tagged_sentences import split_words
+from keel.data.text_inputs import Texts, text_inputs
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
 from keel.explain.layer_weights import Layers, layer_weights
@@ -31,7 +33,7 @@ POOL = Doc(
     "folder, else mean."
 )
 
-__all__ = ["embed", "fill", "layers", "predict"]
+__all__ = ["embed", "fill", "layers", "predict", "segment"]
 
 PART = 1 << 22
 """Characters of text that predictions are made for at once."""
@@ -109,6 +111,28 @@ def embed(
 ) -> np.ndarray | TokenVectors | list[TokenVectors]:
     """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context."""
     return load_model(model, on_event).encode(texts, layer=layer, pool=pool, text_column=text_column, on_event=on_event)
+
+
+def segment(
+    texts: Texts,
+    *,
+    model: Annotated[
+        ModelSource | None, Doc("A model fine-tuned to segment (--task tag); default: a dictionary.")
+    ] = None,
+    text_column: str = "",
+    on_event: OnEvent = ignore,
+) -> list[Any]:
+    """The words of a Chinese text, or a list of them for several: by jieba's dictionary, or by a trained `model`."""
+    given, one = text_inputs(texts, text_column=text_column)
+    if model is None:
+        found = [split_words(text, chinese_words=True) for text in given]
+    else:
+        known = load_model(model, on_event)
+        if known.task is None or not is_segmentation(known.task.labels):
+            what = f"{known.card.title or 'the model'} does not segment text"
+            raise UsageError(f"{what}: fine-tune one on segmented text (keel finetune MODEL FILE --task tag)")
+        found = [tagged.segmented_words for tagged in known.predict(given, on_event=on_event)]
+    return found[0] if one else found
 
 
 def layers(

@@ -10,7 +10,7 @@ import torch
 from keel.api.finetuning import finetune
 from keel.api.finetuning_setup import LabelledData
 from keel.api.keywords import PretrainKeywords, TrainKeywords
-from keel.api.progress import shows_progress
+from keel.api.progress import repeating_command, shows_progress
 from keel.api.run_folder import TOKENIZER, hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens
@@ -106,6 +106,7 @@ def pretrain(
         for message in [*objective.notes(), *_plateau_warning(tokens, history)]:
             note(report, message)
         card = Card(
+            command=repeating_command(),
             title=Path(out).name,
             parent=parent_name,
             text=f"{training.size:,} tokens of {source}",
@@ -114,7 +115,6 @@ def pretrain(
             hardware=hardware(world.device, history),
             scores={name: value for name, value in (history.evaluations or [{}])[-1].items() if name != "step"},
             recipe=recipe,
-            command=f"keel pretrain {parent_name if parent else chosen.name} CORPUS --recipe run/recipe.toml",
         )
         final = chosen.continued_from(parent.system) if parent else chosen
         model = Model(system=final, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)

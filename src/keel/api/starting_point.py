@@ -23,6 +23,10 @@ def resolve_start(
 ) -> tuple[System, Model | None]:
     """The system to train and, unless it is new, the model to start from; takes `size` out of the settings."""
     named = isinstance(system, str) and system in SYSTEMS
+    if not named and isinstance(system, str | Path) and not os.path.exists(system):
+        near = get_close_matches(str(system), SYSTEMS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SYSTEMS)}, or an existing folder"
+        raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
     if not named and settings.get("size"):
         raise UsageError("--size is for a new model: leave it out, or give the name of a system")
     if isinstance(system, System):
@@ -36,10 +40,6 @@ def resolve_start(
         return kind().from_scratch() if labelled else kind(), None
     if not isinstance(system, str | Path):
         raise UsageError(f"{system!r} cannot be trained: give a system, its name, a model or its folder")
-    if not os.path.exists(system):
-        near = get_close_matches(str(system), SYSTEMS, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SYSTEMS)}, or an existing folder"
-        raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
     if out is not None and Path(system).resolve() == Path(out).resolve():
         raise UsageError(f"{out} is the model that training starts from: choose another --out")
     parent = Model.load(system, device="auto" if labelled else "cpu", on_event=on_event)

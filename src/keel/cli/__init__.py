@@ -31,8 +31,9 @@ EXAMPLE = """\
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    with naming_flags():
-        return _main(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    with naming_flags(words):
+        return _main(words)
 
 
 def _main(words: list[str]) -> int:

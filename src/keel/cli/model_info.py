@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import keel
+from keel.api.settings import TextSettings, VocabularySettings
 from keel.config import cache_folder, to_dict
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
@@ -74,6 +75,8 @@ def _model(path: Path, format: str) -> dict[str, Any]:
         "hardware": model.card.hardware,
         "steps": f"{model.card.steps:,} in {clock(model.card.seconds)}" if model.card.steps else "",
         **{f"score {name}": text for name, text in model.card.score_texts().items()},
+        "command": model.card.command,
+        "not default": _listed(_differences(model)),
         **_recipe(model.card.recipe),
         **_run(path),
     }
@@ -139,6 +142,19 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, str]:
         sections["recipe train"] = {name: value for name, value in train.items() if name not in Train.GRADIENT_SETTINGS}
     alone = {name: value for name, value in recipe.items() if not isinstance(value, dict)}
     return {name: _listed(values) for name, values in {"recipe": alone, **sections}.items()}
+
+
+def _differences(model: Model) -> dict[str, Any]:
+    """The settings of the run that differ from the defaults of system and task."""
+    task = model.task
+    train = model.system.pretraining_defaults if task is None else task.finetuning_defaults(model.system, task.frozen)
+    defaults = {"system": to_dict(type(model.system)()), "train": to_dict(train)}
+    defaults["text"] = to_dict(TextSettings().resolve(model.system)) if task is None else to_dict(VocabularySettings())
+    found: dict[str, Any] = {}
+    for section, known in defaults.items():
+        given = model.card.recipe.get(section, {})
+        found |= {name: value for name, value in given.items() if name in known and value != known[name]}
+    return found
 
 
 def _listed(values: dict[str, Any]) -> str:

@@ -15,6 +15,9 @@ END = re.compile(
     )""",
     re.VERBOSE,
 )
+BEFORE_CLOSING = re.compile(r" +([.,;:!?%)\]}…’”]|n't\b|'(?:s|S|re|ve|ll|d|m)\b)")
+"""Whitespace before punctuation and before the parts of contractions."""
+AFTER_OPENING = re.compile(r"([(\[{“$]) +")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -97,3 +100,8 @@ def detect_language(text: str) -> Literal["en", "zh"]:
     sample = text[:100_000]
     visible = len(sample) - sum(map(sample.count, " \n\t"))
     return "zh" if len(CHINESE.findall(sample)) * 5 > visible else "en"
+
+
+def detokenize(text: str) -> str:
+    """Join words as in running text: "don't go (now)." for "do n't go ( now ) ."; further words do not change it."""
+    return AFTER_OPENING.sub(r"\1", BEFORE_CLOSING.sub(r"\1", text))

@@ -134,6 +134,7 @@ class _Run:
         self.settings = {**identity, **to_dict(train), "processes": world.size}
         """The identity comes first: if it changed, the error names it rather than a setting."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
+        self.model_folder = str(out.parent) if out else "the model"
         self.stepper = stepper_of(self.objective, data, train, world, on_event)
         self.average = WeightAverage()
         self.costs: dict[tuple[int, int], float] = {}
@@ -296,6 +297,9 @@ class _Run:
                 change = f"another version or part of {was_of}" if was_of == now_of else f"{was_of}, not {now_of}"
                 remedy = "that"
             remedy = f"use {remedy} to resume, or --overwrite to start from scratch"
+            if changed[0] in Train.LENGTHS and state["step"] >= state["plan"]:
+                longer = f"continue from the model {self.model_folder} with another --out, or use --overwrite"
+                remedy = f"it is finished, and its learning rate has decayed; to train longer, {longer}"
             raise UsageError(f"this run was started with {change}: {remedy}")
         return self.train.steps if extended else state["plan"]
 
