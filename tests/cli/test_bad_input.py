@@ -28,7 +28,7 @@ Refused = Callable[..., None]
         (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
         (["pretrain", "brt", "x.txt", "--out", "m"], "nor a model folder: did you mean 'bert'?"),
         (["pretrain", "lobster", "x.txt", "--out", "m"], "nor a model folder: use one of ngram, onehot"),
-        (["layers", "m", "--out", "x"], "--help lists all flags"),
+        (["info", "m", "--out", "x"], "--help lists all flags"),
         (["layers", "m", "--quite"], "did you mean --quiet?"),
         (["pretrain", "bert", "x.txt"], "--out is missing"),
         (["pretrain"], "give a system and a corpus"),

@@ -79,6 +79,7 @@ def test_the_card_of_a_python_run_has_the_call() -> None:
 
 
 def test_words_are_joined_as_in_running_text() -> None:
+    assert detokenize("it isn ' t here") == "it isn't here"
     words = ["He", "did", "n't", "go", "(", "now", ")", ",", "Anna", "'s", "boat", "costs", "$", "5", "!"]
     assert detokenize(" ".join(words)) == "He didn't go (now), Anna's boat costs $5!"
     parts = [detokenize(" ".join(words[:count])) for count in range(1, len(words) + 1)]

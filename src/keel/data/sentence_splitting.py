@@ -15,8 +15,10 @@ END = re.compile(
     )""",
     re.VERBOSE,
 )
-BEFORE_CLOSING = re.compile(r" +([.,;:!?%)\]}…’”]|n't\b|'(?:s|S|re|ve|ll|d|m)\b)")
+BEFORE_CLOSING = re.compile(r" +([.,;:!?%)\]}…’”]|n't\b|(?<=\w )'|'(?:s|S|re|ve|ll|d|m)\b)")
 """Whitespace before punctuation and before the parts of contractions."""
+CONTRACTION = re.compile(r"(?<=\w)' +(s|t|re|ve|ll|d|m)\b")
+"""The rest of one, where a tokenizer separates the apostrophe."""
 AFTER_OPENING = re.compile(r"([(\[{“$]) +")
 
 
@@ -104,4 +106,4 @@ def detect_language(text: str) -> Literal["en", "zh"]:
 
 def detokenize(text: str) -> str:
     """Join words as in running text: "don't go (now)." for "do n't go ( now ) ."; further words do not change it."""
-    return AFTER_OPENING.sub(r"\1", BEFORE_CLOSING.sub(r"\1", text))
+    return AFTER_OPENING.sub(r"\1", CONTRACTION.sub(r"'\1", BEFORE_CLOSING.sub(r"\1", text)))
