@@ -243,6 +243,8 @@ def test_what_has_no_texts_is_refused(name: str, models: Models) -> None:
             found[kind] = entry(models, make())
         except KeelError as error:
             found[kind] = str(error)
+    if name in ("predict", "nearest", "senses"):  # in a dataset, a missing text is an empty one, with a note
+        found = {kind: each for kind, each in found.items() if not kind.startswith(("NaN", "None in"))}
     if name == "check":  # which reports errors
         found = {kind: " ".join(each[0]) or each if isinstance(each, tuple) else each for kind, each in found.items()}
     assert {kind: each for kind, each in found.items() if not isinstance(each, str) or "\n" in each} == {}

@@ -10,7 +10,7 @@ from keel.api.finetuning import finetune
 from keel.data.examples import Columns
 from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.text_inputs import is_tabular
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.system import System
 from keel.tasks import TASKS
@@ -59,7 +59,11 @@ class Classifier:
         """The texts, or pairs of texts, of a list, a column, or the columns of a DataFrame."""
         source = plain_source(X)
         if not is_tabular(source):
-            return source_items(source)
+            items = source_items(source)
+            for number, item in enumerate(items):
+                if not isinstance(item, str | tuple | list):
+                    raise UsageError(f"item {number} of X is {item!r:.60}: give texts, or pairs of texts")
+            return items
         columns = Columns(**{name: value for name, value in self.settings.items() if name in COLUMNS})
         examples = TASKS[self.task].make_examples(source, columns)
         return [each.text if each.second is None else (each.text, each.second) for each in examples]
