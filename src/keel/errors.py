@@ -23,7 +23,8 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
          "probe", "probe_task", "scheme", "second_column", "seed", "seeds", "sentences", "separate", "sequence_length",
          "size", "steps", "stop", "stride", "task", "temperature", "test", "text", "text_column",
          "threads", "tokenizer", "tokens", "top", "top_k", "trace", "train", "unfreeze", "vocabulary",
-         "warmup", "words", "head_dim", "width", "against"}  # fmt: skip
+         "warmup", "words", "head_dim", "width", "against",
+         "calibrate", "class_weights", "normalize", "separator", "suspects", "threshold", "word_ngrams"}  # fmt: skip
 """Arguments that messages name as flags; `Validated` adds all settings."""
 KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"
 """A whole command to copy, or quoted data."""
