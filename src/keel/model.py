@@ -36,6 +36,7 @@ from keel.formats.stored_model import (
 from keel.formats.vector_files import stored_vectors
 from keel.model_card import Card
 from keel.nn.encoder import Encoder
+from keel.nn.meta_device import meta_device
 from keel.nn.pooling import SentencePooling
 from keel.systems.capabilities import MaskedLM
 from keel.systems.system import System
@@ -300,7 +301,10 @@ def _modules(encoder: Encoder, objective: Objective | None, task: Task | None) -
 def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, Task | None]:
     """Encoder and heads with the stored weights; random initialisation only if some are missing."""
     for device in ("meta", "cpu"):
-        with torch.device(device), refusing_impossible_networks(path / "config.json"):
+        with (
+            meta_device() if device == "meta" else torch.device(device),
+            refusing_impossible_networks(path / "config.json"),
+        ):
             encoder = stored.system.build_encoder(stored.vocab_size)
             objective = stored.system.build_objective(encoder, stored.tokenizer) if stored.has_objective else None
             task = _build_task(stored, encoder, path)

@@ -23,6 +23,7 @@ from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.encoder import Encoder
 from keel.nn.linear_training import LinearTraining
+from keel.nn.meta_device import meta_device
 from keel.systems.system import CountBased
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
@@ -206,7 +207,7 @@ class FineTuningRuns:
         if self.setup.freeze:
             task = self.new_task(self.setup.train.seed)
         else:  # no weights are needed, and a task may freeze parameters of its encoder
-            with torch.device("meta"):
+            with meta_device():
                 encoder = self.parent.system.build_encoder(self.parent.encoder.vocab_size)
             task = self.task_on(encoder)
         return task.encode_examples(examples, batch_size=self.setup.train.batch, on_event=self.report)

@@ -23,6 +23,7 @@ from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
 from keel.formats.upgrades import RENAMED_TASKS
 from keel.model import Model
+from keel.nn.meta_device import meta_device
 from keel.systems.system import CountBased, System
 from keel.tasks import TASKS, Task
 from keel.tasks.head_settings import HeadSettings
@@ -224,7 +225,7 @@ def _new_model(
     tokenizer = system.finetuning_policy.extend_new_tokenizer(tokenizer)
     texts = [f"{one} {two}" for one, two in zip(examples.texts, examples.seconds or [], strict=False)] or examples.texts
     system = system.finetuning_policy.fit_to_texts(texts, tokenizer)
-    with torch.device("meta"):
+    with meta_device():
         model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     return model, target
 
@@ -235,7 +236,7 @@ def _adapt(system: System, parent: Model, seed: int) -> Model:
     if system == parent.system and tokenizer is parent.tokenizer:
         return parent
     vocab_size = max(parent.encoder.vocab_size, len(tokenizer))
-    with torch.device("meta"):
+    with meta_device():
         encoder = system.build_encoder(vocab_size)
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     old_weights = parent.encoder.state_dict()

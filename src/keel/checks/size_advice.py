@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.events import Event, OnEvent, note
+from keel.nn.meta_device import meta_device
 from keel.systems.bert import Bert
 from keel.training.distributed import pick_device
 from keel.training.loop import fit
@@ -74,7 +74,7 @@ def recommend(
 
 
 def _block_parameters(system: Bert) -> int:
-    with torch.device("meta"):  # counted without allocating
+    with meta_device():  # counted without allocating
         blocks = system.build_encoder(1).blocks()
     return sum(weight.numel() for block in blocks for weight in block.parameters())
 

@@ -86,7 +86,9 @@ class Flags(argparse.ArgumentParser):
         common = self.add_argument_group("common") if name == "train" else None
         group = self.add_argument_group(name)
         for each in settings:
-            annotations, texts = get_type_hints(type(each), include_extras=True), help_of(type(each))
+            # Flags without help, such as those of all systems, need no texts, which are parsed from the source.
+            texts = help_of(type(each)) if self.add_help else {}
+            annotations = get_type_hints(type(each), include_extras=True)
             for field in dataclasses.fields(each):
                 place = f"{name}.{field.name}"
                 if place in self.annotations or field.name in without or (only and field.name not in only):

@@ -15,6 +15,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.formats.stored_model import Format, StoredModel
+from keel.nn.meta_device import meta_device
 from keel.systems.elmo import EMPTY, Elmo
 
 CLIP = (int, float, NoneType)
@@ -40,7 +41,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     """Read a published ELMo; it has no vocabulary: words are separated by whitespace and read as characters."""
     system = _read_options(_one(folder, OPTIONS))
     tokenizer = Tokenizer.from_whitespace_words([])
-    with torch.device("meta"):
+    with meta_device():
         encoder = system.build_encoder(len(tokenizer))
     found = _read_weights(_one(folder, WEIGHTS), system)
     tensors = {f"encoder.{name}": found[name].contiguous() for name in encoder.state_dict()}

@@ -31,6 +31,7 @@ from keel.formats.stored_model import (
 )
 from keel.formats.transformers_classes import KEEL_TYPE, class_of, model_type_of
 from keel.formats.upgrades import upgrade_config, upgrade_tensor_name
+from keel.nn.meta_device import meta_device
 from keel.systems import SYSTEMS
 from keel.systems.system import System
 
@@ -95,7 +96,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     tokenizer = Tokenizer.load(folder)
     if config.get("keel", {}).get("task", {}).get(TARGET) and not (folder / TARGET).is_dir():
         raise KeelError(f"{folder} lacks the folder {TARGET}, the tokenizer of generated text: copy the whole folder")
-    with torch.device("meta"), refusing_impossible_networks(folder / "config.json"):
+    with meta_device(), refusing_impossible_networks(folder / "config.json"):
         encoder = system.build_encoder(vocab_size)
         network: nn.Module = nn.ModuleDict({"encoder": encoder})
         if parts & PRETRAINING_HEADS:

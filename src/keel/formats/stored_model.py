@@ -19,6 +19,7 @@ from keel.events import OnEvent
 from keel.formats.architectures import architecture_of
 from keel.formats.folder_architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING
 from keel.nn.encoder import Encoder
+from keel.nn.meta_device import meta_device
 from keel.nn.pooling import SentencePooling
 from keel.systems.system import System
 
@@ -110,7 +111,7 @@ class StoredModel:
 
     def word_vectors(self) -> Vectors:
         """The vectors of the vocabulary."""
-        with torch.device("meta"):
+        with meta_device():
             encoder = self.system.build_encoder(self.vocab_size)
         weights = {name: tensor for name, tensor in self.tensors.items() if name.startswith("encoder.")}
         nn.ModuleDict({"encoder": encoder}).load_state_dict(weights, assign=True)
