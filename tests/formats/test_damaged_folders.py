@@ -231,6 +231,7 @@ def test_the_wrong_key_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
         ({"architectures": [1]}, r"architectures\[0\]"),
         ({"hidden_size": 1 << 40}, "hidden_size"),
         ({"num_hidden_layers": 1 << 20}, "layers"),
+        ({"keel": {"settings": {"mlp_ratio": 1e30}}}, "mlp_ratio"),
     ):
         path.write_text(json.dumps(config | change))
         with pytest.raises(KeelError, match=rf"config\.json.*{key}"):

@@ -105,7 +105,7 @@ class Architecture:
         found = from_dict(SYSTEMS[system], values, where)
         for name, value in to_dict(found).items():
             if any(
-                isinstance(each, int) and each >= MAX_SETTING
+                isinstance(each, int | float) and each >= MAX_SETTING
                 for each in (value if isinstance(value, list) else [value])
             ):
                 raise KeelError(f"{where}: {name} must be below {MAX_SETTING:,}, not {value!r:.60}")
