@@ -16,7 +16,8 @@ from statistics import mean
 from typing import Any
 
 import keel
-from keel.data.examples import Examples, split_validation
+from keel.data.example_splits import split_validation
+from keel.data.examples import Examples
 from keel.systems import SYSTEMS
 from keel.tasks.choose import MultipleChoice
 

@@ -64,7 +64,7 @@ def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptPretrain
     encoder = system.build_encoder(config.vocab_size)
     weights = theirs.state_dict()
     found = {name: weights[GPT2.theirs(f"encoder.{name}")[0]] for name in encoder.state_dict()}
-    encoder.load_state_dict({name: GPT2.transpose(name, tensor) for name, tensor in found.items()})
+    encoder.load_state_dict({name: GPT2.to_ours(name, tensor) for name, tensor in found.items()})
     ours = system.build_objective(encoder, cast(Any, SimpleNamespace(end_id=END))).eval()
     kind = torch.bfloat16 if options.precision == "bf16" else torch.float32
     return theirs.to(options.device, kind), ours.to(options.device, kind)
