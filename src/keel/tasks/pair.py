@@ -107,7 +107,8 @@ class PairClassification(TextClassification):
         pooled = torch.empty(len(data.example_indices), self.classifier.in_features // 4)
         for index, vectors in found:
             pooled[torch.from_numpy(index)] = vectors
-        for firsts in np.split(np.arange(0, len(pooled), 2), range(batch, len(pooled) // 2, batch)):
-            members = torch.from_numpy(firsts)[:, None] + torch.arange(2)
+        for start in range(0, len(pooled), 2 * batch):
+            part = pooled[start : start + 2 * batch].to(self.classifier.weight)
+            members = torch.arange(len(part), device=part.device).view(-1, 2)
             with eval_mode(self), torch.inference_mode():
-                yield firsts, self.combine_groups(pooled.to(self.classifier.weight), members).cpu()
+                yield np.arange(start, start + len(part), 2), self.combine_groups(part, members).cpu()
