@@ -27,12 +27,24 @@ DOCUMENTS = {
     "wsc.xml": (WINOGRAD, "Winograd schemas in XML"),
     "page.txt": ("<doc id='1'>\n<p>A b.</p>\n<p>c d</p>\n</doc>\n", "XML"),
     "rows.txt": ('{"a": "b [c]"}\n{"a": "d"}\n', "JSON lines"),
+    "nan.txt": ('[{"text": "a", "score": NaN, "best": -Infinity}]', "JSON array of objects"),
+    "numbers.json": ('["a", NaN]', "JSON"),
+    "damaged.txt": ('[{"text": "a"}] oops', "JSON array of objects"),
+    "damaged.json": ('{"text": "a"} oops', "JSON"),
+    "empty.json": ("[]", "JSON"),
+    "pages.txt": ("<doc>\n" + "<p>A b.</p>\n<br/>\n" * 5000 + "</doc>\n", "XML"),
+    "one.xml": ("<text>A b.\n", "XML"),
     "nested.txt": ('{"a": {"b": [1, 2.5, null, "' + "c" * 100_000 + '"]}}', "JSON"),
 }
 TEXTS = {
     "note.txt": '[1] Smith said "yes" to it.\n',
     "braces.txt": "{ is a brace.\n",
     "arrow.txt": "<- an arrow points left.\n<unk> is a token\nand so on\n",
+    "chat.txt": "<user> hello\n<assistant> hi , how are you ?\n" * 3000,
+    "closed.txt": "<user> hello </user>\n<assistant> <b>hi</b> </assistant>\n" * 3000,
+    "sentences.txt": "<s> a b </s>\n<s> c <unk> d </s>\n",
+    "sentence.txt": "<s> a b </s>\n",
+    "paper.json.txt": "Plain text of paper.json .\n",
     "quote.txt": '"A quoted line."\n',
 }
 
@@ -60,6 +72,13 @@ def test_text_with_brackets_stays_text(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, name, TEXTS[name])
     assert markup_kind(path) == ""
     assert list(Corpus(path).blocks())
+
+
+def test_plain_text_in_a_json_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", "so good\n")
+    for read in (lambda: [*Corpus(path).blocks()], lambda: read_examples(path, pair=False)):
+        with pytest.raises(KeelError, match=r"a\.json is not JSON.*\.txt"):
+            read()
 
 
 def test_check_reports_what_a_document_is(tmp_path: Path) -> None:

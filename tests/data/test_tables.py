@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,8 @@ def test_labels_that_look_like_floats_are_classes_by_default() -> None:
         ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', {}, ":3: a quote in this row is not closed"),
         ("a.json", '[\n{"text": "a"},\n"b"]', {}, ":3: 'b' is not an object"),
         ("a.json", '[\n{"text": "a"}\n{"text": "b"}]', {}, ":3: this is not JSON"),
+        ("a.json", '[\n{"text": "a"}\n]\n[{"text": "b"}]\n', {}, ":4: this is not JSON"),
+        ("a.json", '[{"text": "a", "score": NaN}] oops', {}, ":1: this is not JSON"),
         ("a.tsv", "sentence\tlabel\n", {}, "has no examples"),
         ("a.tsv", "", {}, "has no examples"),
         ("a.tsv", "sentence\tlabel\nx\tgood\n", {"labels": "regression"}, ":2: the label 'good' is not a number"),
@@ -297,6 +300,14 @@ def test_json_arrays_are_read_with_their_lines(tmp_path: Path, monkeypatch: pyte
     assert plain(read_examples(write(tmp_path, "b.json", SINGLE_FORMS["rows.jsonl"]), pair=False)) == SINGLE
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert plain(read_examples("-", pair=False)) == SINGLE
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "A.JSON"])
+def test_nan_in_json_is_a_missing_value(tmp_path: Path, name: str) -> None:
+    records = [{"text": "so good", "score": math.nan, "label": "x"}, {"text": math.nan, "label": math.nan}]
+    lines = "\n".join(map(json.dumps, records))
+    text = lines if name == "a.jsonl" else json.dumps(records)
+    assert plain(read_examples(write(tmp_path, name, text), pair=False)) == [("so good", "x"), ("", None)]
 
 
 def test_excel_tables_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

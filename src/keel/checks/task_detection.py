@@ -15,7 +15,7 @@ from keel.data.table_sources import FASTTEXT
 from keel.data.tables import Columns
 from keel.data.tagged_files import has_tags, tag_file
 from keel.data.tagged_sentences import TAGS, WORDS
-from keel.data.text_files import file_kind, open_text
+from keel.data.text_files import file_kind, file_suffix, open_text
 from keel.errors import KeelError
 
 SAMPLE = 2000
@@ -34,7 +34,7 @@ def detect_task(source: Any, columns: Columns) -> str:
         markup = markup_kind(source, columns.encoding)
         if markup == "DREAM JSON":
             return "choose"
-        if ".json" in source.suffixes and markup in ("JSON array of objects", "JSON lines"):
+        if file_suffix(source) == ".json" and markup in ("JSON array of objects", "JSON lines"):
             return _task_of_record(next((row for _, row in read_json_records(source, columns.encoding)), {}))
         kind = file_kind(source)
         if kind not in ("csv", "tsv", "txt"):
@@ -53,7 +53,7 @@ def detect_task(source: Any, columns: Columns) -> str:
 
 def has_labels(path: Path, columns: Columns) -> bool:
     """Whether a plain text or JSON file holds labelled texts."""
-    if ".json" in path.suffixes:  # an array of objects; other documents are refused when they are read
+    if file_suffix(path) == ".json":  # an array of objects; other documents are refused when they are read
         return True
     lines = [line for line in first_lines(path, columns) if line.strip()]
     first = lines[0] if lines else ""

@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.text_encodings import detect_encoding
-from keel.data.text_files import first_bytes, open_text
+from keel.data.text_files import file_suffix, first_bytes, open_text
 from keel.errors import KeelError
 
 SAMPLE = 1 << 16
 """Bytes at the beginning of a file by which it is recognised."""
 STRING = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)', re.DOTALL)
-JSON_SYNTAX = re.compile(r"[\s\[\]{}:,\d.eE+\-truefalsn]*")
-"""What remains of JSON without its strings."""
+JSON_SYNTAX = re.compile(r"[\s\[\]{}:,\d.eE+\-truefalsnNIity]*")
+"""What remains of JSON without its strings, with the NaN and Infinity that Python writes."""
+OBJECT_START = re.compile(r'(\[\s*)?\{\s*"')
+"""A beginning that is JSON, whatever follows: a damaged document is no plain text either."""
 ARRAY_START = re.compile(r"\[\s*\{")
 XML_SUFFIXES = {".xml", ".html", ".htm", ".xhtml", ".sgm", ".sgml"}
 XML_START = re.compile(r"\s*<(\?xml|!doctype|html)\b", re.IGNORECASE)
-TAG_LINE = re.compile(r"\s*</?[A-Za-z][\w:.-]*(\s[^<>]*)?/?>")
+TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*)(\s[^<>]*?)?(?P<empty>/?)>")
+NOT_JSON = "not JSON"
 KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "SQuAD-like JSON": (
         ('"context"', '"qas"'),
@@ -34,7 +37,7 @@ JSON_REMEDY = "write its texts to a .txt file, or its records to a .jsonl file, 
 
 
 def markup_kind(path: Path, encoding: str = "auto") -> str:
-    """What a JSON or XML document is, by its beginning; empty for other text."""
+    """What a JSON or XML document is, by its beginning and suffix; empty for other text."""
     start = first_bytes(path, SAMPLE)
     try:
         text = start.decode(detect_encoding(start) if encoding == "auto" else encoding, "ignore")
@@ -43,7 +46,9 @@ def markup_kind(path: Path, encoding: str = "auto") -> str:
     text = text.lstrip("\ufeff \t\r\n")
     if _is_json(text):
         kind = "JSON lines" if _is_object(text.partition("\n")[0]) and "\n{" in text else "JSON"
-    elif _is_xml(text, path):
+    elif file_suffix(path) == ".json" and text:
+        return "JSON" if text.startswith(("{", "[")) else NOT_JSON
+    elif _is_xml(text, path, complete=len(start) < SAMPLE):
         kind = "XML"
     else:
         return ""
@@ -55,6 +60,8 @@ def refuse_markup(path: Path, name: str, encoding: str = "auto") -> None:
     """Refuse a JSON or XML document where plain text is expected."""
     if not (kind := markup_kind(path, encoding)):
         return
+    if kind == NOT_JSON:
+        raise KeelError(f"{name} is not JSON, but named so: correct it, or rename it to .txt if it is plain text")
     what = f"{name} is {kind}, not plain text, and its markup would be read as words"
     if kind == "JSON lines":
         raise KeelError(f"{what}: rename it to .jsonl")
@@ -76,7 +83,7 @@ def read_json_document(path: Path, name: str, encoding: str = "auto") -> Any:
 def _is_json(text: str) -> bool:
     if not text.startswith(("{", "[")) or '"' not in text:
         return False
-    return JSON_SYNTAX.fullmatch(STRING.sub("", text)) is not None
+    return bool(OBJECT_START.match(text)) or JSON_SYNTAX.fullmatch(STRING.sub("", text)) is not None
 
 
 def _is_object(line: str) -> bool:
@@ -86,8 +93,29 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _is_xml(text: str, path: Path) -> bool:
-    if XML_START.match(text) or (text.startswith("<") and XML_SUFFIXES & {suffix.lower() for suffix in path.suffixes}):
+def _is_xml(text: str, path: Path, *, complete: bool) -> bool:
+    if XML_START.match(text) or (text.startswith("<") and file_suffix(path) in XML_SUFFIXES):
         return True
     lines = [line for line in text.split("\n")[:200] if line.strip()]
-    return text.startswith("<") and 2 * sum(TAG_LINE.match(line) is not None for line in lines) > len(lines)
+    mostly_tags = 2 * sum(TAG.match(line.lstrip()) is not None for line in lines) > len(lines)
+    return text.startswith("<") and mostly_tags and _is_one_element(text, complete)
+
+
+def _is_one_element(text: str, complete: bool) -> bool:
+    """Whether the first element spans the text and contains others; in a corpus, <s> or <user> only starts a line."""
+    stack: list[str] = []
+    opened = closed = 0
+    for tag in TAG.finditer(text):
+        if not tag["close"]:
+            opened += 1
+            if tag["empty"]:
+                closed += 1
+            else:
+                stack.append(tag["name"])
+        elif tag["name"] in stack:
+            closed += 1
+            while stack.pop() != tag["name"]:
+                pass
+            if not stack:
+                return opened > 1 and not text[tag.end() :].strip()
+    return not complete and 2 * closed > opened

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,6 +18,9 @@ csv.field_size_limit(MAX_LINE)
 
 END = "\x1fend of file\x1f"
 """A line after the last one: it is a row of its own unless a quote is open."""
+
+RECORDS = json.JSONDecoder(parse_constant={"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}.get)
+"""NaN is what pandas and json.dump write for a missing value."""
 
 
 def read_rows(
@@ -73,7 +77,7 @@ def _jsonl(file: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in file:
         if line.strip():
             try:
-                row = json.loads(line)
+                row = RECORDS.decode(line)
             except (ValueError, RecursionError) as error:
                 row_error(KeelError(f"{file.name}:{number}: this line is not JSON ({error})"))
                 continue
@@ -113,7 +117,7 @@ def read_json_records(path: str | Path, encoding: str = "auto", on_event: OnEven
     if not next((line for _, line in file if line.strip()), "").lstrip().startswith("["):
         return list(_jsonl(file))
     text = file.document()
-    decode, found = json.JSONDecoder().raw_decode, list[tuple[int, Any]]()
+    decode, found = RECORDS.raw_decode, list[tuple[int, Any]]()
     position, number = _skip_space(text, text.index("[") + 1), 1
     number += text.count("\n", 0, position)
     try:
@@ -130,6 +134,8 @@ def read_json_records(path: str | Path, encoding: str = "auto", on_event: OnEven
                 raise json.JSONDecodeError("a comma or ] is missing", text, next_position)
             number += text.count("\n", position, next_position)
             position = next_position
+        if end := text[position + 1 :].lstrip():
+            raise json.JSONDecodeError("text after the closing ]", text, len(text) - len(end))
     except json.JSONDecodeError as error:
         raise KeelError(f"{file.name}:{error.lineno}: this is not JSON ({error.msg}): correct it") from None
     except RecursionError:

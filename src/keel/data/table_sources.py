@@ -1,5 +1,6 @@
 """Sources of tables: a file in any format, standard input, a list or a DataFrame."""
 
+import re
 import shutil
 import sys
 import tempfile
@@ -16,11 +17,12 @@ from keel.data.markup import markup_kind, refuse_markup
 from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.table_files import read_json_records, read_rows, read_table
 from keel.data.tables import SEPARATOR_NAMES, Columns, Locations, Table, choose_columns, has_known_names, is_header
-from keel.data.text_files import file_kind, open_text
+from keel.data.text_files import file_kind, file_suffix, open_text
 from keel.errors import KeelError, UsageError, row_error
 from keel.events import OnEvent, ignore, note, pluralize
 
 FASTTEXT = "__label__"
+SUFFIX_BY_START = {".json": re.compile(rb'\[\s*([{"\[]|$)'), ".jsonl": re.compile(rb"\{")}
 SEPARATOR_ROWS = 1000
 """Rows in which commas must give a consistent table."""
 TRANSPOSED_AT_ONCE = 1000
@@ -77,8 +79,8 @@ def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
             shutil.copyfileobj(sys.stdin.buffer, file)
             file.seek(0)
             start = file.readline()
-        by_start = {b"[": ".json", b"{": ".jsonl"}
-        suffix = by_start.get(start[:1], ".tsv" if b"\t" in start else ".txt")
+        suffix = ".tsv" if b"\t" in start else ".txt"
+        suffix = next((each for each, pattern in SUFFIX_BY_START.items() if pattern.match(start)), suffix)
         yield path.rename(path.with_suffix(suffix)), "standard input"
 
 
@@ -95,7 +97,7 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
                 shown = "tabs" if separator == "\t" else repr(separator)
                 note(on_event, f"{name}: columns are separated by {shown} (change with --separator)")
         return _grid(name, read_rows(path, encoding, on_event, separator), columns, pair)
-    if ".json" in path.suffixes and markup_kind(path, encoding) in ("JSON array of objects", "JSON lines"):
+    if file_suffix(path) == ".json" and markup_kind(path, encoding) in ("JSON array of objects", "JSON lines"):
         found = read_json_records(path, encoding, on_event)
         return _records(name, [record for _, record in found], Locations(f"{name}:", [number for number, _ in found]))
     refuse_markup(path, name, encoding)

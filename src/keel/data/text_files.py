@@ -38,8 +38,13 @@ MAX_DOCUMENT = 200_000_000
 
 def file_kind(path: Path) -> str:
     """Kind of a file by its name: csv, tsv, jsonl, parquet, xlsx or txt, compressed or not."""
-    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".zst", ".bz2")]
-    return TABLES.get(suffixes[-1].lower(), "txt") if suffixes else "txt"
+    return TABLES.get(file_suffix(path), "txt")
+
+
+def file_suffix(path: Path) -> str:
+    """The suffix of a file in lower case, without that of compression."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in (".gz", ".xz", ".zst", ".bz2")), "")
 
 
 def unreadable(name: str | Path, error: Exception) -> KeelError:
