@@ -72,7 +72,7 @@ def test_tasks_take_it_frozen_or_tuned(encoder_folder: Path, tmp_path: Path, fre
     before, after = base.encoder.state_dict(), again.encoder.state_dict()
     # The special tokens of a task may have vectors after those of words.
     moved = [name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])]
-    fixed = freeze or base.system.finetuning_policy.cross_validates  # the solution of a convex problem on its features
+    fixed = freeze or base.system.finetuning_policy.solves  # the solution of a convex problem on its features
     assert bool(moved) is not fixed
 
 

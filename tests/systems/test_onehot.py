@@ -144,6 +144,45 @@ def test_regularisation_is_chosen_by_cross_validation_and_all_examples_are_used(
     assert again.card.scores["cross-validation"] == folds
 
 
+def test_duplicates_share_a_fold_of_the_cross_validation() -> None:
+    rng = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(60)]
+    texts = [(" ".join(rng.choice(words, 6)), str(rng.integers(2))) for _ in range(150)]
+    assert finetune("onehot", texts * 6).card.scores["cross-validation"]["mean"] < 0.65, "random labels"
+
+
+@pytest.mark.parametrize(
+    ("settings", "scored"),
+    [
+        ({}, {"cross-validation"}),
+        ({"seeds": 2}, {"cross-validation", "dev", "dev_seeds"}),
+        ({"l2": 0.5}, {"dev"}),
+        ({"labels": "regression"}, {"dev"}),
+    ],
+)
+def test_a_run_without_dev_always_has_a_score(settings: dict[str, Any], scored: set[str]) -> None:
+    assert {*finetune("onehot", labelled(60), **settings).card.scores} == scored
+
+
+def test_examples_too_many_to_cross_validate_have_a_dev_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("systems.onehot", "training.linear_solver"):
+        monkeypatch.setattr(f"keel.{module}.HELD_OUT_FROM", 100)
+    examples = [(f"{text} {number}", label) for number, (text, label) in enumerate(labelled(120))]
+    assert {*finetune("onehot", examples).card.scores} == {"dev"}
+
+
+def test_folds_may_have_more_ngrams_than_the_training_examples() -> None:
+    scores = finetune("onehot", labelled(60), folds=5, dev="50%").card.scores
+    assert len(scores["folds"]["values"]) == 5
+
+
+def test_one_example_needs_no_cross_validation() -> None:
+    events: list[dict[str, Any]] = []
+    model = finetune("onehot", [("a b", 2.5)], labels="regression", dev=None, on_event=events.append)
+    assert model.predict("a b") == pytest.approx(2.5, abs=1e-3)
+    assert not any("cross-validation" in event.get("text", "") for event in events)
+
+
 def test_sparse_features_are_the_pooled_ones_without_zeros() -> None:
     model = finetune("onehot", labelled(40), dev=None, word_ngrams=3, l2=1.0)
     rows = model.tokenizer.encode_many([text for text, _ in labelled(10, seed=1)])

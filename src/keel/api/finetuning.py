@@ -1,5 +1,6 @@
 """Fine-tuning on labelled examples: `finetune` is the whole path from a labelled file to a model folder."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -26,8 +27,8 @@ __all__ = ["finetune"]
 
 CLEAN = "Merge labels that differ by case or spaces; drop empty and duplicate rows."
 DEV = (
-    "Validation examples: a file, a share of the training examples, or none; auto: 10%, but none for onehot, which is "
-    "cross-validated."
+    "Validation examples: a file, a share of the training examples, or none; auto: 10%, but none where onehot is "
+    "cross-validated (single-label data of fewer than 20,000 texts, no --system.l2, one seed)."
 )
 
 
@@ -71,9 +72,17 @@ def finetune(
     values = merge_settings(settings, train=train, columns=columns, head=head, text=text)
     setup = FineTuningSetup.resolve(base, out, task, freeze, from_scratch, values, on_event)
     plan = setup.train
-    dev = setup.default_dev if isinstance(dev, str) and dev == "auto" else dev
+    default_dev = partial(setup.default_dev, seeds=seeds)
     examples = LabelledData.read(
-        setup.task, setup.columns, data, dev, test, folds=bool(folds), clean=clean, seed=plan.seed, on_event=on_event
+        setup.task,
+        setup.columns,
+        data,
+        default_dev if isinstance(dev, str) and dev == "auto" else dev,
+        test,
+        folds=bool(folds),
+        clean=clean,
+        seed=plan.seed,
+        on_event=on_event,
     )
     if examples.dev is None and (flags := setup.head.tuned_on_dev):
         raise UsageError(f"{flags[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
@@ -84,7 +93,8 @@ def finetune(
         World.join(plan.device) as world,
         run_folder(out, "finetune", overwrite, world, on_event) as (run, report),
     ):
-        start, labels = setup.starting_model(examples.train, examples.labels, report)
+        largest = examples.everything if folds else None
+        start, labels = setup.starting_model(examples.train, examples.labels, report, largest=largest)
         runs = FineTuningRuns(setup, start, labels, report)
         scores: dict[str, Any] = {}
         if folds:

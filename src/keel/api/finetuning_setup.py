@@ -1,6 +1,6 @@
 """The setup of a fine-tuning run: settings with the defaults of system and task, the model to start from, and data."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,9 @@ from keel.tasks import TASKS, Task
 from keel.tasks.head_settings import HeadSettings
 from keel.training.counter_rng import derive_seed
 from keel.training.plan import Train
+
+DefaultDev = Callable[[Examples, Labels], str]
+"""The share of the training examples to hold out, or "none"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +153,17 @@ class FineTuningSetup:
         return replace(self, train=replace(self.train, **{name: fitted[name] for name in fitted.keys() - kept}))
 
     @property
-    def default_dev(self) -> str:
-        """Validation examples by default: a share, or none if training cross-validates and no setting needs them."""
-        if self.head.tuned_on_dev:
+    def solves(self) -> bool:
+        """Whether the classifier is solved for instead of trained by gradients."""
+        by_gradients = self.freeze or self.has_network or not self.task.labels_texts
+        return self.system.finetuning_policy.solves and not by_gradients
+
+    def default_dev(self, examples: Examples, labels: Labels, seeds: int) -> str:
+        """Validation examples by default: a share, or none if training yields scores and nothing else needs them."""
+        if seeds > 1 or self.head.tuned_on_dev or not self.solves:
             return "10%"
-        custom = not self.freeze and not self.has_network and self.task.labels_texts
-        return "none" if custom and self.system.finetuning_policy.cross_validates else "10%"
+        texts = len(set(examples.text_keys()))
+        return "none" if self.system.finetuning_policy.cross_validates(labels.kind, texts) else "10%"
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -163,14 +171,19 @@ class FineTuningSetup:
         given = {"task": self.task.name, "freeze": self.freeze, "from_scratch": self.from_scratch}
         return {**given, **self.head.non_default()}
 
-    def starting_model(self, examples: Examples, labels: Labels, report: OnEvent) -> tuple[Model, Labels]:
-        """The model to fine-tune, and the labels with the tokenizer of generated text, if there is one."""
+    def starting_model(
+        self, examples: Examples, labels: Labels, report: OnEvent, *, largest: Examples | None = None
+    ) -> tuple[Model, Labels]:
+        """The model to fine-tune, and the labels with the tokenizer of generated text, if there is one.
+
+        A new model has room for the n-grams of `largest`, where some run reads more than `examples`.
+        """
         policy = self.system.finetuning_policy
         frozen = self.freeze or self.has_network
         system = policy.adapt_system(labels.kind, labels_texts=self.task.labels_texts, frozen=frozen)
         labels, parent = replace(labels, counts=examples.label_counts), self.parent
         if parent is None:
-            parent, target = _new_model(system, self.task, examples, self.text, self.train.seed, report)
+            parent, target = _new_model(system, self.task, examples, largest, self.text, self.train.seed, report)
             system, labels = parent.system, replace(labels, tokenizer=target)
         else:
             if not isinstance(labels.kind, TextTarget):  # for text, unknown tokens are reported one by one
@@ -210,7 +223,13 @@ def _sentence_pooling(
 
 
 def _new_model(
-    system: System, task: type[Task], examples: Examples, text: VocabularySettings, seed: int, report: OnEvent
+    system: System,
+    task: type[Task],
+    examples: Examples,
+    largest: Examples | None,
+    text: VocabularySettings,
+    seed: int,
+    report: OnEvent,
 ) -> tuple[Model, Tokenizer | None]:
     """A model without weights whose tokenizer is trained on the examples, and the tokenizer of generated text."""
 
@@ -223,7 +242,8 @@ def _new_model(
     choice = report if text.tokenizer == "auto" else ignore  # an explicit choice needs no note
     tokenizer, target = task.train_tokenizers(system, examples, learn, separate=text.separate, on_event=choice)
     tokenizer = system.finetuning_policy.extend_new_tokenizer(tokenizer)
-    texts = [f"{one} {two}" for one, two in zip(examples.texts, examples.seconds or [], strict=False)] or examples.texts
+    read = largest or examples
+    texts = [f"{one} {two}" for one, two in zip(read.texts, read.seconds or [], strict=False)] or read.texts
     system = system.finetuning_policy.fit_to_texts(texts, tokenizer)
     with meta_device():
         model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
@@ -270,7 +290,7 @@ class LabelledData:
         task: type[Task],
         columns: Columns,
         data: Source,
-        dev: Source,
+        dev: Source | DefaultDev,
         test: Source | None = None,
         *,
         folds: bool = False,
@@ -278,7 +298,10 @@ class LabelledData:
         seed: int,
         on_event: OnEvent,
     ) -> Self:
-        """Read and check all datasets; problems that `keel check` would find are reported before training."""
+        """Read and check all datasets; problems that `keel check` would find are reported before training.
+
+        `dev` may be a function of the training examples and their labels.
+        """
         everything = task.read_labelled(data, columns, on_event)
         if clean:
             cleaned = clean_examples(everything)
@@ -291,6 +314,7 @@ class LabelledData:
             examples = task.read_labelled(source, columns, on_event)
             return match_labels(examples, labels.names) if clean else examples
 
+        dev = dev(everything, labels) if callable(dev) else dev
         shared = _share(dev)
         train, held_out = everything, None
         if shared:

@@ -3,6 +3,7 @@
 from statistics import mean, stdev
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -49,7 +50,10 @@ class LinearTraining(CustomUpdate):
             if rng.step == 0:
                 errors = self._class_errors if isinstance(kind, SingleLabel) else None
                 seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
-                found = fit_linear(rows, targets, self.task.labels.outputs, losses, self.l2, seed, errors)
+                groups = _text_groups(data)
+                found = fit_linear(
+                    rows, targets, self.task.labels.outputs, losses, self.l2, seed, errors, groups=groups
+                )
                 classifier.weight.copy_(found.weight.T)
                 classifier.bias.copy_(found.bias)
                 self.strength.fill_(found.l2)
@@ -60,7 +64,7 @@ class LinearTraining(CustomUpdate):
 
     def notes(self) -> list[str]:
         strength = float(self.strength)
-        if self.l2 or not strength:
+        if not bool((self.fold_errors >= 0).any()):
             return []
         return [f"L2 regularisation {strength:g} (C = {1 / strength:g}), chosen by cross-validation"]
 
@@ -76,3 +80,10 @@ class LinearTraining(CustomUpdate):
     def _class_errors(self, logits: Tensor, targets: Tensor) -> Tensor:
         wrong = (logits.argmax(1) != targets).float()
         return wrong if self.task.class_weights is None else wrong * self.task.class_weights[targets]
+
+
+def _text_groups(data: Any) -> np.ndarray:
+    """[sequences] the number of each one's text: duplicates, and the windows of a text, share it."""
+    numbers: dict[str, int] = {}
+    groups = [numbers.setdefault(key, len(numbers)) for key in data.examples.text_keys()]
+    return np.array(groups)[data.example_indices]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from keel.config import Count, Ge
 from keel.data.documents import Documents
-from keel.data.label_kinds import LabelKind
+from keel.data.label_kinds import LabelKind, SingleLabel
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -24,7 +24,7 @@ from keel.nn.linear_training import LinearTraining
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import OWN_UPDATES, CountBased, CountingObjective, FineTuningPolicy
 from keel.training.counter_rng import CounterRng
-from keel.training.linear_solver import SparseRows
+from keel.training.linear_solver import HELD_OUT_FROM, SparseRows
 from keel.training.objective import State, Sums, Tensors
 from keel.training.plan import Train
 
@@ -95,7 +95,10 @@ class OnehotFineTuning(FineTuningPolicy):
     """A linear classifier of whole texts is the solution of a convex problem; other heads are trained by gradients."""
 
     system: Onehot
-    cross_validates = True
+    solves = True
+
+    def cross_validates(self, labels: LabelKind, texts: int) -> bool:
+        return isinstance(labels, SingleLabel) and not self.system.l2 and 2 <= texts < HELD_OUT_FROM
 
     def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> Onehot:
         return self.system if labels_texts else replace(self.system, word_ngrams=1)  # words one by one

@@ -164,8 +164,13 @@ class FineTuningPolicy:
     def __init__(self, system: "System"):
         self.system = system
 
-    cross_validates: ClassVar[bool] = False
-    """Whether training chooses its settings by cross-validation, so that no examples need to be held out."""
+    solves: ClassVar[bool] = False
+    """Whether a classifier of whole texts is the solution of a convex problem, found in one step."""
+
+    def cross_validates(self, labels: LabelKind, texts: int) -> bool:
+        """Whether training on this number of different texts yields scores of a cross-validation, so that none need to be
+        held out."""
+        return False
 
     def fit_to_texts(self, texts: Sequence[str], tokenizer: Tokenizer) -> "System":
         """The settings of a new model that depend on the labelled texts, such as the size of a hash table."""

@@ -19,7 +19,9 @@ STRENGTHS = tuple(4.0**-power for power in range(-1, 6))
 """Candidates of the L2 strength, strongest first."""
 FOLDS = 5
 HELD_OUT_FROM = 20_000
-"""Examples from which a tenth is held out once: cross-validation would take long and tell no more."""
+"""Groups of examples from which a tenth is held out once: cross-validation would take long and tell no more."""
+UNTUNED = 1.0
+"""L2 strength where nothing can be held out."""
 ITERATIONS, HISTORY, TOLERANCE = 100, 8, 1e-5
 
 
@@ -59,19 +61,30 @@ class LinearFit(NamedTuple):
 
 
 def fit_linear(
-    rows: SparseRows, targets: Tensor, outputs: int, losses: Losses, l2: float, seed: int, errors: Losses | None = None
+    rows: SparseRows,
+    targets: Tensor,
+    outputs: int,
+    losses: Losses,
+    l2: float,
+    seed: int,
+    errors: Losses | None = None,
+    *,
+    groups: np.ndarray,
 ) -> LinearFit:
     """Minimise the sum of losses + l2 / 2 ||weight||^2, where l2 is 1 / C in scikit-learn.
 
     l2 = 0: the strongest regularisation whose held-out error (default: loss) is within one standard error of the best
-    one's; the standard error is that of the difference, since both are measured on the same examples.
+    one's; the standard error is that of the difference, since both are measured on the same examples. `groups`
+    [examples] numbers from 0 what a fold does not divide; a single group cannot be held out, and l2 is 1 then.
     """
     used, columns = rows.columns.unique(return_inverse=True)  # columns without values would only take time
     dense = rows._replace(columns=columns, width=len(used))
     problem = _Problem(dense.matrix, dense.transposed, targets, outputs)
     fold_errors: tuple[float, ...] = ()
-    if not l2:
-        held_out = _held_out(len(targets), seed)  # [examples, folds]
+    if not l2 and groups.max() == 0:
+        l2 = UNTUNED
+    elif not l2:
+        held_out = _held_out(groups, seed)  # [examples, folds]
         weights, tried = problem.zeros(held_out.shape[1]), []
         for strength in STRENGTHS:  # each starts from the solution of the one before
             weights = problem.solve(losses, 1 - held_out, strength, weights)
@@ -86,12 +99,13 @@ def fit_linear(
     return LinearFit(weight, solution[-1], l2, fold_errors)
 
 
-def _held_out(examples: int, seed: int) -> Tensor:
+def _held_out(groups: np.ndarray, seed: int) -> Tensor:
     """[examples, folds] 1 where an example is held out."""
-    order = np.random.default_rng(seed).permutation(examples)
-    folds = min(FOLDS, examples)
-    if examples >= HELD_OUT_FROM:
-        return torch.from_numpy((order < examples // 10)[:, None].astype(np.float32))
+    count = int(groups.max()) + 1
+    order = np.random.default_rng(seed).permutation(count)[groups]
+    folds = min(FOLDS, count)
+    if count >= HELD_OUT_FROM:
+        return torch.from_numpy((order < count // 10)[:, None].astype(np.float32))
     return torch.from_numpy((order[:, None] % folds == np.arange(folds)).astype(np.float32))
 
 
