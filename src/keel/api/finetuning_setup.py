@@ -314,13 +314,13 @@ class LabelledData:
             examples = task.read_labelled(source, columns, on_event)
             return match_labels(examples, labels.names) if clean else examples
 
-        dev = dev(everything, labels) if callable(dev) else dev
-        shared = _share(dev)
+        held: Source = dev(everything, labels) if callable(dev) else dev
+        shared = _share(held)
         train, held_out = everything, None
         if shared:
-            train, held_out = _split_dev(everything, shared, dev, seed, on_event)
-        elif dev is not None and not (isinstance(dev, str) and dev == "none"):
-            held_out = read_scored(dev)
+            train, held_out = _split_dev(everything, shared, held, seed, on_event)
+        elif held is not None and not (isinstance(held, str) and held == "none"):
+            held_out = read_scored(held)
         tested = None if test is None else read_scored(test)
         files = [everything, None if shared else held_out, tested]
         _report(findings_between([each for each in files if each]), on_event)

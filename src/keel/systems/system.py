@@ -168,8 +168,8 @@ class FineTuningPolicy:
     """Whether a classifier of whole texts is the solution of a convex problem, found in one step."""
 
     def cross_validates(self, labels: LabelKind, texts: int) -> bool:
-        """Whether training on this number of different texts yields scores of a cross-validation, so that none need to be
-        held out."""
+        """Whether training on this number of different texts yields scores of a cross-validation: none need to be held
+        out then."""
         return False
 
     def fit_to_texts(self, texts: Sequence[str], tokenizer: Tokenizer) -> "System":
