@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from keel.data.examples import read_examples
 from keel.data.table_files import read_rows, read_table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
@@ -250,3 +251,18 @@ def test_lines_at_once_are_those_one_by_one(tmp_path: Path, content: bytes) -> N
     messages = [event["text"] for event in events]
     assert lines == [line for _, line in file]
     assert [event["text"] for event in events[len(messages) :]] == messages
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.csv.gz", "a.jsonl.gz"])
+def test_a_compressed_file_that_expands_too_far_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("keel.data.text_files.LEAST_EXPANDED", 100_000)
+    path = tmp_path / name
+    line = '{"text": "a"}\n' if "json" in name else "a,b\n"
+    path.write_bytes(gzip.compress(line.encode() * 60_000))
+    with pytest.raises(KeelError, match=rf"{name}: .* bytes expand to more than \d+ MB"):
+        read_examples(path, pair=False)
+    assert sum(1 for _ in open_text(path).numbered_lines(streamed=True)) == 60_000
+    path.write_bytes(gzip.compress(random.Random(1).randbytes(100_000).hex(" ", 40).replace(" ", "\n").encode()))
+    assert open_text(path).lines()  # it expands as text does

@@ -17,6 +17,7 @@ from keel.data.label_kinds import TextTarget
 from keel.data.predictions import is_segmentation
 from keel.data.tagged_sentences import split_words
 from keel.data.text_inputs import Texts, text_inputs
+from keel.data.text_streams import plain_text_parts, split_examples
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
 from keel.explain.layer_weights import Layers, layer_weights
@@ -26,6 +27,7 @@ from keel.report.charts import Bar, bars
 from keel.report.html_page import picture_file, write_figures
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
+from keel.tasks.classify import TextClassification
 from keel.text_vectors import Pool, PooledOutput, TokenVectors
 
 POOL = Doc(
@@ -34,9 +36,6 @@ POOL = Doc(
 )
 
 __all__ = ["embed", "fill", "layers", "predict", "segment"]
-
-PART = 1 << 22
-"""Characters of text that predictions are made for at once."""
 
 
 def predict(
@@ -60,27 +59,18 @@ def predict(
     task, roles = task_with_decoding(known, values)
     if out is not None:
         return iter(write_scored(task, data, roles, Path(out), on_event))
-    examples = task.read_examples(data, roles, on_event)
-    return _records(task, examples, on_event)
+    # Pairs, choices and tagged words are in files of other formats.
+    parts = plain_text_parts(data, roles, on_event) if type(task) is TextClassification else None
+    return _records(task, parts or split_examples(task.read_examples(data, roles, on_event)), on_event)
 
 
-def _records(task: Task, examples: Examples, on_event: OnEvent) -> Iterator[dict[str, Any]]:
-    for part in _parts(examples):
+def _records(task: Task, parts: Iterator[Examples], on_event: OnEvent) -> Iterator[dict[str, Any]]:
+    for part in parts:
         for example, record in zip(part, task.predict(part, on_event=on_event).to_dicts(), strict=True):
             second = {} if example.second is None else {"second": example.second}
             # True tags next to the predicted ones, for other scorers.
             gold = {"gold": list(example.names)} if example.words and example.label else {}
             yield {"where": example.location, "text": example.text, **second, **record, **gold}
-
-
-def _parts(examples: Examples) -> Iterator[Examples]:
-    """The examples in parts of about PART characters: results come early, in bounded memory."""
-    start = size = 0
-    for index, text in enumerate(examples.texts):
-        size += len(text)
-        if size >= PART or index == len(examples) - 1:
-            yield examples[start : index + 1]
-            start, size = index + 1, 0
 
 
 def fill(

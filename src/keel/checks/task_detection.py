@@ -11,7 +11,7 @@ from keel.data.markup import markup_kind
 from keel.data.memory_sources import Frame, is_records
 from keel.data.multiple_choice_files import CHOICES, PUBLISHED
 from keel.data.table_files import read_json_records, read_rows, read_table
-from keel.data.table_sources import FASTTEXT
+from keel.data.table_sources import is_table_line
 from keel.data.tables import Columns
 from keel.data.tagged_files import has_tags, tag_file
 from keel.data.tagged_sentences import TAGS, WORDS
@@ -57,9 +57,7 @@ def has_labels(path: Path, columns: Columns) -> bool:
         return True
     lines = [line for line in first_lines(path, columns) if line.strip()]
     first = lines[0] if lines else ""
-    if first.startswith(FASTTEXT) or "\t" in first or first.count("||") == 3:
-        return True
-    return is_tree(first) or has_leading_labels(lines)
+    return is_table_line(first) or is_tree(first) or has_leading_labels(lines)
 
 
 def first_lines(path: Path, columns: Columns) -> list[str]:

@@ -1,6 +1,8 @@
 """Published text files of labelled texts: "label text" lines, labelled trees, and a file of labels beside the texts."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from keel.data.text_files import open_text
@@ -47,12 +49,13 @@ def is_tree(line: str) -> bool:
     return TREE.fullmatch(line) is not None and LEAF.search(line) is not None
 
 
-def has_leading_labels(lines: list[str]) -> bool:
+def has_leading_labels(lines: Iterable[str]) -> bool:
     """Whether nearly all lines start with one of a few labels, which is not a numbering."""
-    found = [match[1] for line in lines if (match := LABEL_TEXT.match(line))]
-    kinds = {label.isdigit() for label in found}
-    enough = len(found) >= LEAST_LINES and len(found) * 20 >= len(lines) * 19
-    return enough and len(kinds) == 1 and 1 < len({*found}) <= len(found) / 2
+    counts = Counter(match[1] if (match := LABEL_TEXT.match(line)) else "" for line in lines)
+    others = counts.pop("", 0)
+    found = counts.total()
+    enough = found >= LEAST_LINES and found * 20 >= (found + others) * 19
+    return enough and len({label.isdigit() for label in counts}) == 1 and 1 < len(counts) <= found / 2
 
 
 def label_file(path: Path) -> Path | None:

@@ -103,8 +103,7 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
     refuse_markup(path, name, encoding)
     file = open_text(path, encoding, on_event)
     first = next((line for _, line in file.numbered_lines(cut=True) if line.strip()), "")
-    plain = not (first.startswith(FASTTEXT) or first.count("||") == 3 or "\t" in first)
-    lines = file.lines(cut=plain)
+    lines = file.lines(cut=not is_table_line(first))
     if not pair and (labels := label_file(path)):  # ATIS, SNIPS
         cells = [lines, read_label_file(labels, lines, name, encoding, on_event)]
         return Table(name, ["text", "label"], cells, Locations(f"{name}:", range(1, len(lines) + 1)))
@@ -123,6 +122,11 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
         numbers, *cells = parsed
         return Table(name, ["label", "text"], cells, Locations(f"{name}:", numbers), kind=SingleLabel())
     return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)
+
+
+def is_table_line(line: str) -> bool:
+    """Whether a first line is that of a table without a suffix: fastText labels, columns, the Chinese STS-B."""
+    return line.startswith(FASTTEXT) or "\t" in line or line.count("||") == 3
 
 
 def _records(source: str, records: list[dict[str, Any]], locations: Locations) -> Table:

@@ -35,6 +35,10 @@ MAX_LINE = 5_000_000
 MAX_DOCUMENT = 200_000_000
 """Characters of a document that is read as a whole."""
 
+MAX_EXPANSION, LEAST_EXPANDED = 200, 100_000_000
+"""A compressed file is refused if it has more characters than both this multiple of its size and this number.
+Text compresses to a third or a tenth of its size."""
+
 
 def file_kind(path: Path) -> str:
     """Kind of a file by its name: csv, tsv, jsonl, parquet, xlsx or txt, compressed or not."""
@@ -209,9 +213,13 @@ class TextFile:
         """Every line with its number, from 1; a line above MAX_LINE is refused."""
         return self.numbered_lines()
 
-    def numbered_lines(self, *, cut: bool = False) -> Iterator[tuple[int, str]]:
-        """Every line with its number; a line above MAX_LINE is refused or, with `cut`, ends there with a note."""
+    def numbered_lines(self, *, cut: bool = False, streamed: bool = False) -> Iterator[tuple[int, str]]:
+        """Every line with its number; a line above MAX_LINE is refused or, with `cut`, ends there with a note.
+
+        A caller that does not hold the lines says so by `streamed`: then a compressed file may expand to any size.
+        """
         cuts: list[int] = []
+        size = 0
         for number, line, complete in self._chunks(MAX_LINE + 1):
             if cuts and cuts[-1] == number:
                 continue  # the rest of a line that is cut
@@ -219,6 +227,9 @@ class TextFile:
                 cuts.append(number)
                 if not cut:
                     raise long_field(f"{self.name}:{number}")
+            size += len(line)
+            if size > LEAST_EXPANDED and not streamed:
+                self._refuse_expansion(size)
             yield number, line[:MAX_LINE].removesuffix("\n")
         if cuts:
             what = pluralize(len(cuts), "line has", "lines have")
@@ -228,16 +239,25 @@ class TextFile:
     def lines(self, *, cut: bool = False) -> list[str]:
         """All lines at once, much faster; a line above MAX_LINE as in `numbered_lines`."""
         lines = [""]
+        size = 0
         with self._reading(self._open()) as text:
             while block := self._decoded(text.read, SAMPLE, len(lines)):
                 parts = (lines.pop() + block).split("\n")
                 lines += parts
+                size += len(block)
+                self._refuse_expansion(size)
                 odd = "\0" in block or "\ufeff" in block or replace_surrogates(block) is not block
                 if odd or max(map(len, parts)) > MAX_LINE:
                     break
             else:
                 return lines if lines[-1] else lines[:-1]
         return [line for _, line in self.numbered_lines(cut=cut)]  # which counts the faults and says where they are
+
+    def _refuse_expansion(self, size: int) -> None:
+        compressed = self.path.stat().st_size
+        if size > max(LEAST_EXPANDED, MAX_EXPANSION * compressed):
+            what = f"{compressed:,} bytes expand to more than {size // 10**6:,} MB"
+            raise KeelError(f"{self.name}: {what}, {MAX_EXPANSION} times as much: decompress it first, if it is sound")
 
     def document(self) -> str:
         """The whole text, for a format that cannot be read in parts."""
