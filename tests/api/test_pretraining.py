@@ -20,6 +20,7 @@ from keel.api.inference import predict
 from keel.api.pretraining import pretrain
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
+from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 32, "sequence_length": 32, "max_positions": 64}
@@ -675,3 +676,15 @@ def test_a_run_that_stays_on_the_unigram_plateau_gets_a_warning(
 
     assert len(plateau_notes(1e-6)) == 1
     assert not plateau_notes(3e-3)
+
+
+def test_a_variant_of_published_folders_is_no_new_system(
+    reviews: list[tuple[str, str]], english_corpus: Path, tmp_path: Path
+) -> None:
+    variant: dict[str, Any] = {"variant": "distilbert"}
+    for system, settings in (("bert", variant), (Bert(variant="roberta"), {}), ("electra", variant)):
+        with pytest.raises(UsageError, match="variant"):
+            pretrain(system, english_corpus, out=tmp_path / "m", **settings)
+    with pytest.raises(UsageError, match="variant"):
+        finetune(Bert(variant="roberta"), reviews)
+    assert not (tmp_path / "m").exists()

@@ -49,6 +49,14 @@ def test_it_learns_and_gives_back_the_classes_it_was_given(folder: Path, classes
     assert (model.classes_[probabilities.argmax(1)] == labels).all()
 
 
+@pytest.mark.parametrize("threshold", [0.001, 0.999])
+def test_a_threshold_is_that_of_the_models_positive_class(folder: Path, threshold: float) -> None:
+    labels = [(2, 10)[n % 2] for n in range(48)]  # as names, 10 comes before 2
+    model = Classifier(folder, threshold=threshold, **{**LEARN, "steps": 2}).fit(TEXTS, labels)
+    assert [str(each) for each in model.predict(TEXTS)] == [each.label for each in model.model_.predict(TEXTS)]
+    assert {*model.predict(TEXTS).tolist()} == {2 if threshold < 0.5 else 10}
+
+
 def test_pairs(folder: Path) -> None:
     pairs = [(TEXTS[(7 * n) % 48], text) for n, text in enumerate(TEXTS)]
     labels = [WORDS[n % 2] for n in range(48)]

@@ -72,3 +72,9 @@ def test_a_run_without_flags_stores_what_the_help_shows(tmp_path: Path) -> None:
     train = {key: value for key, value in model.card.recipe["train"].items() if key not in DERIVED}
     assert train == displayed_default(flags, "train")
     assert to_dict(model.system) | {"ngrams": 0} == displayed_default(flags, "system")
+
+
+def test_the_help_shows_the_choices_that_a_system_takes() -> None:
+    shown = flags_of("pretrain", "electra", "x.txt").format_help()
+    assert "--system.pair_objective none|segments " in " ".join(shown.split())
+    assert "variant" not in shown + flags_of("finetune", "bert", "x.tsv").format_help()

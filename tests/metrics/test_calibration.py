@@ -65,3 +65,10 @@ def test_the_threshold_has_the_highest_f1(seed: int) -> None:
 def test_a_half_stays_where_it_is_as_good() -> None:
     assert fit_threshold(np.array([0.9, 0.8, 0.3, 0.2]), np.array([True, True, False, False])) == 0.5
     assert fit_threshold(np.array([0.4, 0.3, 0.2, 0.1]), np.array([True, True, False, False])) == pytest.approx(0.25)
+
+
+def test_the_threshold_of_a_rare_class_is_between_0_and_1() -> None:
+    probabilities, truth = np.array([3e-6, 1e-6, 0, 0], np.float32), np.array([True, False, False, False])
+    assert fit_threshold(probabilities, truth) == pytest.approx(2e-6)
+    assert 0 < fit_threshold(np.zeros(3, np.float32), np.array([True, False, False])) < 1e-30
+    assert np.float32(0) < np.float32(fit_threshold(np.ones(2, np.float32), np.array([True, True]))) < np.float32(1)

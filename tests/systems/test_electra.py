@@ -262,5 +262,10 @@ def test_generator_equals_transformers(pretrained: tuple[Path, Model]) -> None:
 
 
 def test_a_loss_on_pairs_is_refused() -> None:
-    with pytest.raises(UsageError, match="no loss on pairs, such as nsp"):
-        Electra(pair_objective="nsp")
+    with pytest.raises(UsageError, match="one of 'none', 'segments'"):
+        make_objective(pair_objective="nsp")
+
+
+def test_variants_of_bert_are_refused() -> None:
+    with pytest.raises(UsageError, match="variant"):
+        make_objective(variant="distilbert")

@@ -125,6 +125,18 @@ def test_transformers_computes_the_logits_of_a_calibrated_folder(make_task: Make
     assert torch.allclose((logits / 2.5).softmax(1), estimates)
 
 
+def test_the_threshold_of_a_rare_class_can_be_loaded(make_task: MakeTask, tmp_path: Path) -> None:
+    examples = read_examples(messages(16), pair=False)
+    task = make_task(examples, threshold="auto")
+    with torch.no_grad():
+        task.classifier.bias.copy_(torch.tensor([20.0, 0.0]))  # the probability of spam is about 2e-9
+    task.tune_decisions(examples)
+    assert 0 < task.threshold < 1e-6
+    keel.Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer, task=task).save(tmp_path / "m")
+    again: Any = keel.Model.load(tmp_path / "m", device="cpu").task
+    assert again.threshold == task.threshold
+
+
 def test_a_threshold_decides_between_two_classes_and_among_several_labels() -> None:
     single = read_examples([("a", "ham"), ("b", "spam")], pair=False)
     low = Predictions(single.labels, np.array([[0.7, 0.3], [0.9, 0.1]]), threshold=0.2)

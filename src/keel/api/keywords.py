@@ -18,7 +18,6 @@ from keel.tasks.head_settings import HeadSettings
 from keel.training.plan import Train
 
 STUB = Path(__file__).with_suffix(".pyi")
-NOT_SET_BY_USERS = {"shared_vocabulary"}
 SETTINGS = {
     "TrainKeywords": [Train],
     "TextKeywords": [TextSettings],
@@ -49,7 +48,7 @@ def render() -> str:
         for each in settings:
             hints = get_type_hints(each, include_extras=True)
             for field in fields(each):
-                if field.init and field.name not in NOT_SET_BY_USERS:
+                if field.init and field.name not in getattr(each, "folder_only", ()):
                     found.setdefault(field.name, {})[_source_text(hints[field.name])] = None
         lines = [f"    {field}: {' | '.join(annotations)}\n" for field, annotations in found.items()]
         classes.append(f"class {name}(TypedDict, total=False):\n{''.join(lines)}\n")

@@ -173,8 +173,7 @@ class SystemKeywords(TypedDict, total=False):
     final_share: float
     mask_rate: float
     whole_word_masking: bool
-    pair_objective: Literal["none", "segments", "nsp", "sop"]
-    variant: Literal["bert", "roberta", "distilbert"]
+    pair_objective: Literal["none", "segments", "nsp", "sop"] | Literal["none", "segments"]
     embedding_ratio: float
     generator_ratio: float
     embedding_sharing: Literal["disentangled", "tied"]

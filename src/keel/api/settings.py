@@ -105,6 +105,8 @@ def route_settings(settings: Mapping[str, Any], *targets: Any, only: Collection[
     for target in merged:
         if isinstance(target, Train):
             target.check_length()
+        if isinstance(target, System) and only is None:
+            target.check_new()
     return merged
 
 

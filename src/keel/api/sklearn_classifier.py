@@ -74,17 +74,22 @@ class Classifier:
             raise _unfitted()
         task = self.model_.task
         assert task is not None
-        found = task.predict(task.read_examples(self._inputs(X))).estimates
-        number_of = {name: number for number, name in enumerate(task.labels.names)}
-        return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
+        return task.predict(task.read_examples(self._inputs(X))).estimates[:, self._label_ids()]
+
+    def _label_ids(self) -> list[int]:
+        """The model's label id of each of `classes_`, which have another order: 2 before 10."""
+        names = self.model_.label_names
+        return [names.index(str(name)) for name in self.classes_.tolist()]
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """[texts] the most probable class of each."""
-        probabilities = self.predict_proba(X)
+        """[texts] the most probable class of each; of two classes, the one that a tuned threshold decides for."""
+        probabilities, ids = self.predict_proba(X), np.array(self._label_ids())
         task = self.model_.task
         assert task is not None
-        threshold = getattr(task, "threshold", 0.5)
-        return self.classes_[task.labels.kind.decide(probabilities, tuple(map(str, self.classes_)), threshold)]
+        decided = task.labels.kind.decide(
+            probabilities[:, ids.argsort()], task.labels.names, getattr(task, "threshold", 0.5)
+        )
+        return self.classes_[ids.argsort()[decided]]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """Accuracy."""

@@ -12,6 +12,8 @@ BINS = 15
 TEMPERATURES = (0.2, 10.0)
 """The bounds of a temperature: where all validation examples are right, the likelihood has no maximum."""
 DEFAULT_THRESHOLD = 0.5
+INSIDE = float(np.finfo(np.float32).tiny), 1 - float(np.finfo(np.float32).epsneg)
+"""Bounds of a threshold, which is above 0 and below 1 also in single precision."""
 
 
 def fit_temperature(logits: Tensor, targets: Tensor, *, sigmoid: bool = False) -> float:
@@ -43,7 +45,7 @@ def fit_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     if above and f1[above - 1] >= f1[best]:
         return DEFAULT_THRESHOLD
     after = values[best + 1] if best + 1 < len(values) else 0.0
-    return float((values[best] + after) / 2)
+    return float(np.clip((values[best] + after) / 2, *INSIDE))
 
 
 def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:

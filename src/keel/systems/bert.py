@@ -64,6 +64,7 @@ class Bert(TransformerSystem):
 
     name = "bert"
     year = 2018
+    folder_only = ("variant",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "width": 128},
         "mini": {"layers": 4, "width": 256},

@@ -14,10 +14,8 @@ from torch.nn import functional as F
 
 from keel.config import Ge, Gt, Le
 from keel.data.documents import Documents
-from keel.data.mlm_sampling import PairObjective
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
-from keel.errors import UsageError
 from keel.kernels.categorical import sample_categorical, sample_categorical_twin
 from keel.nn.encoder import EncoderObjective
 from keel.nn.multihead_attention import use_kernels
@@ -42,7 +40,9 @@ class Electra(Bert):
     the discriminator adds a table of differences and does not change the generator's (DeBERTaV3)."""
     detection_weight: Annotated[float, Ge(0)] = 50.0
     """Weight of the replaced token detection loss; that of the generator is 1."""
-    pair_objective: PairObjective = "segments"
+    pair_objective: Literal["none", "segments"] = "segments"
+    """segments: pairs of segments A and B, without a loss of their own; none: single segments."""
+    variant: Literal["bert"] = "bert"
 
     name = "electra"
     year = 2020
@@ -53,12 +53,6 @@ class Electra(Bert):
     }
     pretraining_defaults = Train(steps=1_000_000, batch=128, lr=5e-4, warmup=0.01)
     tunable = (*Bert.tunable, "detection_weight")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.predicts_pairs:
-            what = f"electra has no loss on pairs, such as {self.pair_objective}"
-            raise UsageError(f"{what}: use --system.pair_objective segments, or none")
 
     @property
     def embedding_width(self) -> int:

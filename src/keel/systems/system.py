@@ -42,6 +42,8 @@ class System(Validated):
     """Minimum frequency of a word in the vocabulary, for word tokenizers."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The settings that may change in continued pre-training."""
+    folder_only: ClassVar[tuple[str, ...]] = ()
+    """Settings that only a folder of another library has; a new system keeps their defaults, and no flag shows them."""
     default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """Pooling of a classification head by default; default is the encoder's pooled output."""
     default_frozen_pool: ClassVar[Literal["default", "mean"]] = "default"
@@ -91,6 +93,12 @@ class System(Validated):
     @property
     def finetuning_policy(self) -> "FineTuningPolicy":
         return FineTuningPolicy(self)
+
+    def check_new(self) -> None:
+        """Refuse a new system with a setting that is for folders of other libraries."""
+        for name in sorted({*self.folder_only} & self.non_default().keys()):
+            what = f"{name} {getattr(self, name)} is for folders of other libraries, not for a new {self.name}"
+            raise UsageError(f"{what}: leave it out")
 
     def from_scratch(self) -> Self:
         """The settings for training on labelled examples only, without pre-training."""

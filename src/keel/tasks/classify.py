@@ -176,7 +176,7 @@ class TextClassification(Task):
             truth, estimates = self.labels.targets(dev).numpy(), self._probabilities(logits)
             positive = positive_class(self.labels.names)
             chosen = (estimates.ravel(), truth.ravel() > 0) if several else (estimates[:, positive], truth == positive)
-            self.threshold = round(fit_threshold(*chosen), 4)
+            self.threshold = fit_threshold(*chosen)
             found.append(f"threshold {self.threshold:.3g}")
         note(
             on_event, f"tuned on {pluralize(len(dev), 'dev example')}, whose scores are optimistic: {', '.join(found)}"
