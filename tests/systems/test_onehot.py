@@ -1,5 +1,6 @@
 """One-hot: features equal those of scikit-learn, and a text of any length is one count vector."""
 
+import re
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
@@ -18,6 +20,7 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.onehot import Onehot, OnehotCounting
+from keel.training import linear_solver
 
 TEXTS = [
     "the cat sat on the mat and the cat slept",
@@ -174,6 +177,45 @@ def test_examples_too_many_to_cross_validate_have_a_dev_score(monkeypatch: pytes
 def test_folds_may_have_more_ngrams_than_the_training_examples() -> None:
     scores = finetune("onehot", labelled(60), folds=5, dev="50%").card.scores
     assert len(scores["folds"]["values"]) == 5
+
+
+def test_easy_data_is_not_regularised_into_low_confidence() -> None:
+    """Any strength separates the classes; the rare words make the probabilities of a strong one flat."""
+    rng = np.random.default_rng(0)
+    examples = [
+        (f"{'yes' if label else 'no'} {' '.join(rng.choice(WORDS[2].split(), 3))}", str(label)) for label in [0, 1] * 60
+    ]
+    model = finetune("onehot", examples)
+    assert model.card.scores["cross-validation"]["mean"] == 1.0
+    assert np.mean([each.confidence for each in model.predict([text for text, _ in examples])]) > 0.95
+
+
+@pytest.mark.parametrize(("classes", "inverse"), [(2, 2.0), (3, 1.0)])
+def test_the_note_names_scikit_learns_c(classes: int, inverse: float) -> None:
+    events: list[dict[str, Any]] = []
+    finetune("onehot", [(f"w{n % classes} x{n}", f"c{n % classes}") for n in range(30)], on_event=events.append)
+    (found,) = (
+        re.search(r"^L2 regularisation (\S+) \(C = (\S+) in", each.get("text", ""))
+        for each in events
+        if "L2" in each.get("text", "")
+    )
+    assert found
+    assert float(found[1]) * float(found[2]) == pytest.approx(inverse, rel=1e-3)
+
+
+def test_large_folds_are_solved_one_by_one_with_the_same_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = finetune("onehot", labelled(200)).card.scores["cross-validation"]
+    widths: list[int] = []
+    solve = linear_solver._Problem.solve
+
+    def spy(self: Any, losses: Any, used: Tensor, l2: float, start: Tensor) -> Tensor:
+        widths.append(used.shape[1])
+        return solve(self, losses, used, l2, start)
+
+    monkeypatch.setattr(linear_solver, "MAX_JOINT_BYTES", 0)
+    monkeypatch.setattr(linear_solver._Problem, "solve", spy)
+    assert finetune("onehot", labelled(200)).card.scores["cross-validation"] == together
+    assert widths == [1] * (5 * len(linear_solver.STRENGTHS) + 1)
 
 
 def test_one_example_needs_no_cross_validation() -> None:

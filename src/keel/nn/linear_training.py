@@ -63,10 +63,12 @@ class LinearTraining(CustomUpdate):
         return {"loss": float(loss) * counts}, {"loss": counts, "examples": counts}
 
     def notes(self) -> list[str]:
-        strength = float(self.strength)
         if not bool((self.fold_errors >= 0).any()):
             return []
-        return [f"L2 regularisation {strength:g} (C = {1 / strength:g}), chosen by cross-validation"]
+        strength, labels = float(self.strength), self.task.labels
+        inverse = f" (C = {(2 if labels.outputs == 2 else 1) / strength:g} in scikit-learn)"
+        shown = inverse if isinstance(labels.kind, SingleLabel) else ""
+        return [f"L2 regularisation {strength:g}{shown}, chosen by cross-validation"]
 
     def fold_scores(self) -> dict[str, Any] | None:
         """Accuracy on the held-out examples of each fold, if there were folds and classes."""

@@ -50,7 +50,7 @@ class Onehot(WordSystem, CountBased):
     ngrams: Annotated[int, Ge(0)] = 0
     """Distinct n-grams that a trained model knows; training sets it."""
     l2: Annotated[float, Ge(0)] = 0.0
-    """L2 regularisation of a classifier, 1 / C in scikit-learn; 0: chosen by cross-validation."""
+    """L2 regularisation of a classifier: 1 / C in scikit-learn, 2 / C for two classes; 0: by cross-validation."""
 
     name = "onehot"
     year = 1972

@@ -22,6 +22,8 @@ HELD_OUT_FROM = 20_000
 """Groups of examples from which a tenth is held out once: cross-validation would take long and tell no more."""
 UNTUNED = 1.0
 """L2 strength where nothing can be held out."""
+MAX_JOINT_BYTES = 1 << 23
+"""Weights of all folds up to which they are solved together: L-BFGS needs about 40 times this memory."""
 ITERATIONS, HISTORY, TOLERANCE = 100, 8, 1e-5
 
 
@@ -71,11 +73,12 @@ def fit_linear(
     *,
     groups: np.ndarray,
 ) -> LinearFit:
-    """Minimise the sum of losses + l2 / 2 ||weight||^2, where l2 is 1 / C in scikit-learn.
+    """Minimise the sum of losses + l2 / 2 ||weight||^2: for classes, l2 is 1 / C in scikit-learn, but 2 / C for two,
+    which have one vector of weights there and two opposite ones here.
 
-    l2 = 0: the strongest regularisation whose held-out error (default: loss) is within one standard error of the best
-    one's; the standard error is that of the difference, since both are measured on the same examples. `groups`
-    [examples] numbers from 0 what a fold does not divide; a single group cannot be held out, and l2 is 1 then.
+    l2 = 0: the strength of least held-out loss among those whose held-out error (default: loss) is within one standard
+    error of the best one's; the standard error is that of the difference, since both are measured on the same examples.
+    `groups` [examples] numbers from 0 what a fold does not divide; a single group cannot be held out, and l2 is 1 then.
     """
     used, columns = rows.columns.unique(return_inverse=True)  # columns without values would only take time
     dense = rows._replace(columns=columns, width=len(used))
@@ -85,15 +88,12 @@ def fit_linear(
         l2 = UNTUNED
     elif not l2:
         held_out = _held_out(groups, seed)  # [examples, folds]
-        weights, tried = problem.zeros(held_out.shape[1]), []
-        for strength in STRENGTHS:  # each starts from the solution of the one before
-            weights = problem.solve(losses, 1 - held_out, strength, weights)
-            tried.append(problem.evaluate(errors or losses, weights) * held_out)
-        single = torch.stack([each.sum(1) for each in tried])[:, held_out.sum(1) > 0]  # [strengths, examples]
+        losses_of, errors_of = problem.cross_validate(losses, errors or losses, held_out)
+        single = errors_of.sum(2)[:, held_out.sum(1) > 0]  # [strengths, examples]
         worse = single - single[single.mean(1).argmin()]
         tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
-        chosen = int(tolerated.int().argmax())
-        l2, fold_errors = STRENGTHS[chosen], tuple((tried[chosen].sum(0) / held_out.sum(0)).tolist())
+        chosen = int(losses_of.sum((1, 2)).where(tolerated, torch.inf).argmin())
+        l2, fold_errors = STRENGTHS[chosen], tuple((errors_of[chosen].sum(0) / held_out.sum(0)).tolist())
     solution = problem.solve(losses, torch.ones(len(targets), 1), l2, problem.zeros(1))
     weight = torch.zeros(rows.width, outputs).index_copy_(0, used, solution[:-1])
     return LinearFit(weight, solution[-1], l2, fold_errors)
@@ -126,11 +126,21 @@ class _Problem:
         """[examples, solutions * outputs]"""
         return self.matrix @ weights[:-1] + weights[-1]
 
-    def evaluate(self, measure: Losses, weights: Tensor) -> Tensor:
-        """[examples, solutions] losses or errors."""
-        return self._measure(measure, self.logits(weights))
+    def cross_validate(self, losses: Losses, errors: Losses, held_out: Tensor) -> Tensor:
+        """[2, strengths, examples, folds]: losses, then errors, of held-out examples; 0 for others."""
+        together = self.zeros(1).nbytes * held_out.shape[1] <= MAX_JOINT_BYTES
+        found: list[Tensor] = []
+        for part in [held_out] if together else held_out.split(1, dim=1):
+            weights, measured = self.zeros(part.shape[1]), []
+            for strength in STRENGTHS:  # each starts from the solution of the one before
+                weights = self.solve(losses, 1 - part, strength, weights)
+                logits = self.logits(weights)
+                measured.append(torch.stack([self._measure(each, logits) * part for each in (losses, errors)]))
+            found.append(torch.stack(measured, 1))
+        return torch.cat(found, 3)
 
     def _measure(self, measure: Losses, logits: Tensor) -> Tensor:
+        """[examples, solutions] losses or errors."""
         solutions = logits.shape[1] // self.outputs
         targets = self.targets.repeat_interleave(solutions, 0)
         return measure(logits.view(-1, self.outputs), targets).view(-1, solutions)
