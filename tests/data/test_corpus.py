@@ -43,6 +43,32 @@ def test_a_row_of_a_table_is_a_document(tmp_path: Path) -> None:
     assert "1 row without 'body'" in events[0]["text"]
 
 
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("id;text\n1;one, and more\n2;two\n", "auto"),
+        ("id;text\n1;one, and more\n2;two\n", "semicolon"),
+        ("id\ttext\n1\tone, and more\n2\ttwo\n", "auto"),
+        ('id,text\n1,"one, and more"\n2,two\n', "auto"),
+        ("id|text\n1|one, and more\n2|two\n", "|"),
+    ],
+)
+def test_the_separator_of_a_csv_corpus_is_detected_or_given(tmp_path: Path, text: str, separator: str) -> None:
+    events: list = []
+    corpus = Corpus(write(tmp_path / "a.csv", text), separator=separator, on_event=events.append)
+    for _ in range(2):
+        assert list(corpus.documents()) == ["one, and more", "two"]
+    assert len(events) == (separator == "auto" and "," not in text[:7])
+    assert (corpus.fingerprint() == Corpus(tmp_path / "a.csv").fingerprint()) == (separator == "auto")
+    with pytest.raises(KeelError, match="separator must be one character"):
+        Corpus(tmp_path / "a.csv", separator=";;")
+
+
+def test_semicolons_in_texts_are_no_separators(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text\none; and more\ntwo; or three\n")
+    assert list(Corpus(path).documents()) == ["one; and more", "two; or three"]
+
+
 def test_a_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", "id,body\n1,one\n")
     with pytest.raises(KeelError, match=r"a\.csv:2: no column 'text' among \['id', 'body'\]: name one with"):

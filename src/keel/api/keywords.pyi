@@ -45,6 +45,7 @@ class TrainKeywords(TypedDict, total=False):
 
 class TextKeywords(TypedDict, total=False):
     text_column: str
+    separator: str
     encoding: str
     dedup: Literal["none", "lines", "documents"]
     sentences: Literal["auto", "split", "lines", "none"]

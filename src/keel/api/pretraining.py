@@ -202,7 +202,9 @@ def _tokenizer(
     text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=min_count)
     # The key is that of earlier versions, so that their runs find their tokenizer.
     snapshot = CorpusSnapshot.of(corpus)
-    key = hashlib.blake2b(f"{to_dict(text)} {seed} {snapshot.fingerprint}{explicit}".encode()).hexdigest()[:12]
+    key = hashlib.blake2b(f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}".encode()).hexdigest()[
+        :12
+    ]
     stored = run and run / f"{TOKENIZER}{key}"
     if stored and stored.is_dir():
         return Tokenizer.load(stored)
@@ -259,10 +261,15 @@ def _identity(system: System, text: TextSettings, parent: Model | None, tokens: 
     return {
         "system": system.name,
         **{f"system.{name}": value for name, value in to_dict(system).items()},
-        **{f"text.{name}": value for name, value in to_dict(text).items()},
+        **{f"text.{name}": value for name, value in _identity_of_text(text).items()},
         "parent": parent.fingerprint() if parent else "",
         "tokens": tokens.folder.name,
     }
+
+
+def _identity_of_text(text: TextSettings) -> dict[str, Any]:
+    """The settings without the separator, which the fingerprint of the corpus includes; earlier versions have none."""
+    return {name: value for name, value in to_dict(text).items() if name != "separator"}
 
 
 def _recipe(system: System, train: Train, text: TextSettings, *, continued: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from keel.config import Count, Doc, Ge, Le, Validated, replace, unknown_name
 from keel.data.corpus import Corpus
+from keel.data.separators import check_separator
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.formats.upgrades import new_names
@@ -26,6 +27,9 @@ class TextSettings(Validated):
 
     text_column: str = "text"
     """Text column of csv, tsv, jsonl and parquet files."""
+    separator: str = "auto"
+    """Column separator of csv and tsv files, such as ";" or tab; auto: a tab in .tsv, in .csv a comma, or the semicolon
+    or tab that alone gives a table with the text column."""
     encoding: str = "auto"
     """Character encoding of the files; auto: byte order mark, UTF-8, else GB18030; invalid text is refused."""
     dedup: Literal["none", "lines", "documents"] = "none"
@@ -50,6 +54,7 @@ class TextSettings(Validated):
 
     def __post_init__(self) -> None:
         _check_vocabulary(self.vocabulary)
+        check_separator(self.separator)
 
     def resolve(self, system: System) -> Self:
         """These settings with the system's default for sentences."""
@@ -131,6 +136,7 @@ def corpus_of(source: Source, text: TextSettings, on_event: OnEvent) -> Corpus:
     return Corpus(
         source,
         text_column=text.text_column,
+        separator=text.separator,
         encoding=text.encoding,
         dedup=text.dedup,
         sentences=sentences,

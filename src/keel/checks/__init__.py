@@ -82,8 +82,7 @@ def check(
                     facts |= label_facts(examples, model)
                     report.findings += label_findings(examples, model, TASKS[task] if is_training_file else None)
                 else:
-                    text_column = columns.text_column or "text"
-                    corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=events.append)
+                    corpus = _corpus(path, columns, events.append)
                     corpora.append(CorpusFacts(corpus, tokenizer))
                     facts |= corpora[-1].facts
                     report.findings += corpora[-1].findings()
@@ -98,8 +97,7 @@ def check(
             report.findings.append(replace(found, severity="warning") if ":" in found.where else found)
     report.findings += [*findings_between(labelled), *near_duplicate_findings(labelled)]
     if against is not None:
-        text_column = columns.text_column or "text"
-        others = Corpus(against, text_column=text_column, encoding=columns.encoding, on_event=on_event)
+        others = _corpus(against, columns, on_event)
         tested = [(each.source, each.text_keys(), each.locations) for each in labelled]
         tested += [found.numbered_lines() for found in corpora]
         for name, texts, locations in tested:
@@ -120,6 +118,11 @@ def check(
         tokens = sum(found.tokens for found in corpora)
         report.forecast = recommend(sample, tokens, minutes, device, tokenizer, on_event)
     return report
+
+
+def _corpus(source: Any, columns: Columns, on_event: OnEvent) -> Corpus:
+    column = columns.text_column or "text"
+    return Corpus(source, text_column=column, separator=columns.separator, encoding=columns.encoding, on_event=on_event)
 
 
 def _named_files(source: Any) -> Corpus | None:

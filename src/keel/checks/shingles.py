@@ -130,7 +130,8 @@ def overlapping(texts: Sequence[str], corpus: Corpus) -> tuple[list[Overlap], in
 def _corpus_blocks(corpus: Corpus) -> Iterator[tuple[str, int, str]]:
     """File, line and text of each block; texts in memory have their number instead of a line."""
     for path in corpus.files:
-        for block in Corpus(path, text_column=corpus.text_column, encoding=corpus.encoding).blocks():
+        column, separator = corpus.text_column, corpus.separator
+        for block in Corpus(path, text_column=column, separator=separator, encoding=corpus.encoding).blocks():
             yield str(path), block.line, block.text
     if not corpus.files:
         for block in corpus.blocks():

@@ -16,7 +16,7 @@ BARE_SECTIONS = ("columns", "head", "search", "sampling")
 BARE_FIELDS = {
     *("train.minutes", "train.steps", "train.epochs", "train.batch", "train.lr", "train.seed", "train.threads"),
     *("train.device", "train.schedule", "train.layer_decay", "train.unfreeze"),
-    *("text.text_column", "text.dedup", "text.min_count", "text.encoding"),
+    *("text.text_column", "text.dedup", "text.min_count", "text.encoding", "text.separator"),
 }
 SECTION_FIELDS = {"head.network_width", "head.network_layers", "head.network_dropout"}
 """Fields of bare sections that keep the section's name."""

@@ -17,7 +17,8 @@ import numpy as np
 from keel.data.markup import refuse_markup
 from keel.data.memory_sources import Frame, is_records, plain_source, source_items
 from keel.data.sentence_splitting import Sentences, detect_language
-from keel.data.table_files import read_table
+from keel.data.separators import check_separator, choose_separator, is_consistent
+from keel.data.table_files import read_rows, read_table
 from keel.data.text_encodings import replace_all_surrogates, replace_surrogates
 from keel.data.text_files import TextFile, file_kind, refuse_special_file, unreadable
 from keel.errors import KeelError, UsageError
@@ -55,12 +56,15 @@ class Corpus:
         source: Source,
         *,
         text_column: str = "text",
+        separator: str = "auto",
         encoding: str = "auto",
         dedup: Dedup = "none",
         sentences: Sentences | Literal["auto"] = "auto",
         on_event: OnEvent = ignore,
     ):
         self._configure(text_column, encoding, dedup, sentences, on_event)
+        check_separator(separator)
+        self.separator = separator
         source = plain_source(source)
         if isinstance(source, Frame) or is_records(source if isinstance(source, list) else [source]):
             frame = source if isinstance(source, Frame) else Frame.of_records(source_items(source))
@@ -101,6 +105,8 @@ class Corpus:
         self.sentences: Sentences = "split" if sentences == "auto" else sentences
         self._sentences_given = sentences != "auto"
         self.files: list[Path] = []
+        self.separator = "auto"
+        self._separators: dict[Path, str] = {}
         self._texts: list[str] = []
         self._spool = None
 
@@ -150,6 +156,7 @@ class Corpus:
     def fingerprint(self) -> str:
         """Hash of the contents and the settings; equal hashes mean equal documents."""
         read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
+        read += () if self.separator == "auto" else (f"separator {self.separator}",)
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
             digest.update(f"\0{file_kind(path)}\0".encode())
@@ -193,10 +200,12 @@ class Corpus:
 
     def _column(self, path: Path) -> Iterator[tuple[int, str]]:
         empty = 0
-        for number, row in read_table(path, self.encoding, self.on_event):
+        if path not in self._separators:
+            self._separators[path] = self._separator(path)
+        for number, row in read_table(path, self.encoding, self.on_event, self._separators[path]):
             if number <= 2 and self.text_column not in row:
                 what = f"no column {self.text_column!r} among {list(row)}"
-                raise KeelError(f"{path}:{number}: {what}: name one with --text-column")
+                raise KeelError(f"{path}:{number}: {what}: name one with --text-column, or the --separator")
             text = row.get(self.text_column)
             if text is None:
                 empty += 1
@@ -206,6 +215,12 @@ class Corpus:
                 raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
         if empty:
             note(self.on_event, f"{path}: {pluralize(empty, 'row')} without {self.text_column!r} passed over")
+
+    def _separator(self, path: Path) -> str:
+        def is_table(separator: str, _: bool) -> bool:
+            return is_consistent(read_rows(path, self.encoding, separator=separator), self.text_column)
+
+        return choose_separator(path, str(path), self.separator, self.encoding, is_table, self.on_event)
 
     def _distinct_lines(self) -> Iterator[Block]:
         seen = _Seen()

@@ -35,7 +35,7 @@ def read_rows(
 
 
 def read_table(
-    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore
+    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, separator: str = "auto"
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read a table with a header, jsonl or parquet as (line number, {column: value}); a short row lacks columns."""
     path = Path(path)
@@ -46,7 +46,7 @@ def read_table(
     if kind == "jsonl":
         yield from _jsonl(TextFile(path, encoding, on_event))
         return
-    rows = read_rows(path, encoding, on_event)
+    rows = read_rows(path, encoding, on_event, separator)
     _, header = next(rows, (1, []))
     for number, row in rows:
         yield number, dict(zip(header, row, strict=False))

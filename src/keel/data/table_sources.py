@@ -15,16 +15,15 @@ from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.labelled_lines import label_file, parse_labelled_lines, read_label_file
 from keel.data.markup import markup_kind, refuse_markup
 from keel.data.memory_sources import Frame, plain_source, source_items
+from keel.data.separators import choose_separator
 from keel.data.table_files import read_json_records, read_rows, read_table
-from keel.data.tables import SEPARATOR_NAMES, Columns, Locations, Table, choose_columns, has_known_names, is_header
+from keel.data.tables import Columns, Locations, Table, choose_columns, has_known_names, is_header
 from keel.data.text_files import file_kind, file_suffix, open_text
 from keel.errors import KeelError, UsageError, row_error
-from keel.events import OnEvent, ignore, note, pluralize
+from keel.events import OnEvent, ignore, pluralize
 
 FASTTEXT = "__label__"
 SUFFIX_BY_START = {".json": re.compile(rb'\[\s*([{"\[]|$)'), ".jsonl": re.compile(rb"\{")}
-SEPARATOR_ROWS = 1000
-"""Rows in which commas must give a consistent table."""
 TRANSPOSED_AT_ONCE = 1000
 """Rows; a small chunk is freed before the garbage collector has to track it."""
 
@@ -90,12 +89,7 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
         found = list(read_table(path, encoding, on_event))
         return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))
     if kind in ("csv", "tsv", "xlsx") or columns.separator != "auto":
-        separator = SEPARATOR_NAMES.get(columns.separator, columns.separator)
-        if kind == "csv" and separator == "auto":
-            separator = _detect_separator(path, name, columns, pair)
-            if separator != ",":
-                shown = "tabs" if separator == "\t" else repr(separator)
-                note(on_event, f"{name}: columns are separated by {shown} (change with --separator)")
+        separator = _grid_separator(path, name, columns, on_event, pair)
         return _grid(name, read_rows(path, encoding, on_event, separator), columns, pair)
     if file_suffix(path) == ".json" and markup_kind(path, encoding) in ("JSON array of objects", "JSON lines"):
         found = read_json_records(path, encoding, on_event)
@@ -178,18 +172,10 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], columns: Columns, p
     return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.locations[1:])
 
 
-def _detect_separator(path: Path, name: str, columns: Columns, pair: bool) -> str:
-    """The separator of a csv file: a comma, unless only another one gives a consistent table with the needed columns.
-
-    Where commas give a single column, the other one must also give a header with known names.
-    """
-
-    def rows(separator: str) -> Iterator[tuple[int, list[str]]]:
-        return read_rows(path, columns.encoding, ignore, separator)
-
-    def is_table(separator: str, *, known_header: bool) -> bool:
+def _grid_separator(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool) -> str:
+    def is_table(separator: str, known_header: bool) -> bool:
         try:
-            found = list(rows(separator))
+            found = list(read_rows(path, columns.encoding, ignore, separator))
             if len({len(row) for _, row in found}) != 1 or len(found[0][1]) == 1:
                 return False
             table = _grid(name, found, columns, pair)
@@ -198,14 +184,7 @@ def _detect_separator(path: Path, name: str, columns: Columns, pair: bool) -> st
             return False
         return table.header and (not known_header or has_known_names(found[0][1], columns))
 
-    try:
-        widths = {len(row) for _, row in islice(rows(","), SEPARATOR_ROWS)}
-    except KeelError:  # reported when the file is read
-        return ","
-    if len(widths) == 1 and widths != {1}:
-        return ","
-    others = [each for each in (";", "\t") if is_table(each, known_header=widths == {1})]
-    return others[0] if len(others) == 1 else ","
+    return choose_separator(path, name, columns.separator, columns.encoding, is_table, on_event)
 
 
 def _transpose(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:

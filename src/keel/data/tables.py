@@ -9,7 +9,8 @@ from typing import Any, Literal, Self, TypeVar, overload
 from keel.config import Validated
 from keel.data.label_kinds import LabelKind
 from keel.data.memory_sources import TEXTS
-from keel.errors import KeelError, UsageError, row_error
+from keel.data.separators import check_separator
+from keel.errors import KeelError, row_error
 from keel.events import pluralize
 
 Item = TypeVar("Item", covariant=True)
@@ -24,8 +25,6 @@ SOURCE_TARGET_PAIRS = (("source", "target"), ("input", "output"), ("document", "
                        ("text", "summary"), *PAIRS)  # fmt: skip
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
 KNOWN_COLUMNS = {*TEXTS, *LABELS, "id", "index", *(name for pair in SOURCE_TARGET_PAIRS for name in pair)}
-
-SEPARATOR_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +50,7 @@ class Columns(Validated):
     """Character encoding of the file; auto: byte order mark, UTF-8, else GB18030; invalid text is refused."""
 
     def __post_init__(self) -> None:
-        if self.separator not in ("auto", *SEPARATOR_NAMES) and len(self.separator) != 1:
-            raise UsageError(f'--separator must be one character such as ";", or tab, not {self.separator!r}')
+        check_separator(self.separator)
 
     @property
     def roles(self) -> dict[str, str]:
