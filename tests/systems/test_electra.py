@@ -14,6 +14,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.formats.architectures import ELECTRA
 from keel.model import Model
+from keel.systems.bert import BertPretraining
 from keel.systems.electra import Electra, ElectraBatch, ElectraPretraining
 from keel.training.counter_rng import CounterRng
 from tests.systems.test_bert import SPECIAL_IDS, random_documents
@@ -26,7 +27,9 @@ DATA = random_documents(60)
 def make_objective(**fields: Any) -> ElectraPretraining:
     torch.manual_seed(0)
     system = Electra(**TINY | fields)
-    return system.build_objective(system.build_encoder(len(DATA.ids) + 10), SPECIAL_IDS)
+    objective = system.build_objective(system.build_encoder(len(DATA.ids) + 10), SPECIAL_IDS)
+    assert isinstance(objective, ElectraPretraining)
+    return objective
 
 
 def make_batch(objective: ElectraPretraining, step: int = 0, rows: range = range(32)) -> ElectraBatch:
@@ -201,7 +204,7 @@ def test_fine_tuned_folders_equal_transformers(
     [
         ("ElectraForPreTraining", ("masked language model head",)),
         ("ElectraModel", ("replaced token detection head", "masked language model head")),
-        ("ElectraForMaskedLM", ("replaced token detection head", "masked language model head")),
+        ("ElectraForMaskedLM", ()),
         ("ElectraForSequenceClassification", ("replaced token detection head", "masked language model head")),
     ],
 )
@@ -226,8 +229,49 @@ def test_their_folders_load(
         if model.task is not None:
             pooled = model.encoder.pool(model.encoder(batch), batch)
             assert torch.allclose(peer(**theirs).logits, model.task.classifier(pooled), atol=1e-5)  # type: ignore[operator]
+        if named == "ElectraForMaskedLM":
+            assert_fills_as(peer, model, theirs, batch)
+            model.save(tmp_path / "ours")
+            again, report = transformers.AutoModelForMaskedLM.from_pretrained(
+                tmp_path / "ours", output_loading_info=True
+            )
+            assert not any(report.values())
+            assert_fills_as(again.eval(), Model.load(tmp_path / "ours"), theirs, batch)
+            return
     with pytest.raises(KeelError, match="no masked language model head"):
         model.fill("Near [MASK].")
+
+
+def assert_fills_as(peer: Any, model: Model, inputs: dict[str, Tensor], batch: TokenBatch) -> None:
+    assert isinstance(model.objective, BertPretraining)
+    ours = model.objective.masked_logits(batch, torch.arange(batch.ids.shape[1])[None])
+    torch.testing.assert_close(peer(**inputs).logits, ours, atol=1e-5, rtol=0)
+    assert len(model.fill("Near [MASK].")[0]) == 5
+
+
+def test_a_published_generator_is_trained_further(
+    pretrained: tuple[Path, Model], english_texts: list[str], tmp_path: Path
+) -> None:
+    tokenizer = pretrained[1].tokenizer
+    config = transformers.ElectraConfig(
+        vocab_size=len(tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=48, max_position_embeddings=40,
+    )  # fmt: skip
+    transformers.ElectraForMaskedLM(config).save_pretrained(tmp_path / "theirs")
+    tokenizer.save(tmp_path / "theirs")
+    keel.convert(tmp_path / "theirs", tmp_path / "ours")
+    keel.pretrain(tmp_path / "ours", english_texts, out=tmp_path / "more", **RUN)
+    assert Model.load(tmp_path / "more").missing == ()
+    rows = [("Near rain", "a"), ("our house", "b")] * 4
+    tuned = keel.finetune(tmp_path / "more", rows, out=tmp_path / "tuned", epochs=1, batch=4, device="cpu")
+    peer = transformers.ElectraForSequenceClassification.from_pretrained(tmp_path / "tuned").eval()
+    batch, theirs = inputs_of(tokenizer, ["Near rain"])
+    again = Model.load(tmp_path / "tuned")
+    assert again.system == tuned.system
+    assert again.task is not None
+    with torch.no_grad():
+        ours = again.task.classifier(again.encoder.pool(again.encoder(batch), batch))  # type: ignore[operator]
+        assert torch.allclose(peer(**theirs).logits, ours, atol=1e-5)
 
 
 def test_generator_equals_transformers(pretrained: tuple[Path, Model]) -> None:

@@ -1,6 +1,8 @@
 """Architectures of model folders, Hugging Face's and Keel's own, by the `model_type` of config.json."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from keel.formats.folder_architecture import (
     BODY,
@@ -141,6 +143,32 @@ ELECTRA = Architecture(
         },
     },
     buffers=BERT.buffers,
+    holds=lambda system: not system.generator_only,
+)
+ELECTRA_GENERATOR = replace(
+    ELECTRA,
+    classes={
+        **{name: parts for name, parts in ELECTRA.classes.items() if CLASSIFIER in parts},
+        "ElectraForMaskedLM": {BODY, WORD_HEAD},
+        "ElectraModel": {BODY},
+    },
+    whole=(WORD_HEAD,),
+    supported={**ELECTRA.supported, "hidden_act": "gelu"},  # its head has GELU whatever the activation
+    more_settings=lambda values, parts: {**ELECTRA.more_settings(values, parts), "generator_only": True},
+    modules={
+        **{ours: theirs for ours, theirs in ELECTRA.modules.items() if ours != "detector"},
+        "transform": "generator_predictions.dense",
+        "norm": "generator_predictions.LayerNorm",
+        "bias": "generator_lm_head.bias",
+    },
+    parts={
+        **{start: part for start, part in ELECTRA.parts.items() if part != DETECTION_HEAD},
+        "generator_predictions.": WORD_HEAD,
+        "generator_lm_head.": WORD_HEAD,
+    },
+    extra_parts={},
+    ties={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    holds=lambda system: system.generator_only,
 )
 ROBERTA = Architecture(
     system=Bert,
@@ -312,8 +340,16 @@ ARCHITECTURES: dict[str, Architecture] = {
 """By the `model_type` of config.json."""
 
 
+def folder_architecture(config: Mapping[str, Any]) -> Architecture:
+    """The architecture of a config.json."""
+    settings = config.get("keel", {}).get("settings", {})
+    generates = "ElectraForMaskedLM" in (config.get("architectures") or []) or settings.get("generator_only")
+    return ELECTRA_GENERATOR if config["model_type"] == "electra" and generates else ARCHITECTURES[config["model_type"]]
+
+
 def architecture_of(system: System) -> Architecture:
     """The architecture that a system is written as."""
-    able = [one for one in ARCHITECTURES.values() if isinstance(system, one.system) and one.holds(system)]
+    every = [*ARCHITECTURES.values(), ELECTRA_GENERATOR]
+    able = [one for one in every if isinstance(system, one.system) and one.holds(system)]
     # A descendant may be written otherwise than its ancestor.
     return next((one for one in able if one.system is type(system)), able[0])

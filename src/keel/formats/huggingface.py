@@ -17,7 +17,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.formats import model_folder
-from keel.formats.architectures import ARCHITECTURES, architecture_of
+from keel.formats.architectures import ARCHITECTURES, architecture_of, folder_architecture
 from keel.formats.folder_architecture import BODY, CLASSIFIER, FOREIGN, PRETRAINING_HEADS, Architecture
 from keel.formats.model_folder import TARGET
 from keel.formats.sentence_modules import read_sentence_pooling, sentence_module_files
@@ -74,7 +74,7 @@ FOREIGN_FIELDS = (
 def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
     """Read a folder's settings and weights, all or nothing; `pickled` also reads the tensors of a .bin file."""
     config = _read_config(folder)
-    architecture = ARCHITECTURES[config["model_type"]]
+    architecture = folder_architecture(config)
     weights = model_folder.read_weights(folder, pickled)
     names = {name: architecture.current_name(upgrade_tensor_name(name)) for name in weights}
     # A class's own name for a tensor comes last, before one of the body that it does not use.
@@ -272,7 +272,7 @@ def _system_of(path: Path) -> type[System]:
 def folder_settings(folder: Path) -> System:
     """The settings of a folder's model, without reading its weights."""
     config = _read_config(folder)
-    return ARCHITECTURES[config["model_type"]].read_settings(config, str(folder / "config.json"), {BODY})[0]
+    return folder_architecture(config).read_settings(config, str(folder / "config.json"), {BODY})[0]
 
 
 KEEL_FOLDER = Format(name="Keel folder", detect=is_keel_folder, read=read, write=convert, system=_system_of)

@@ -43,9 +43,12 @@ class Electra(Bert):
     pair_objective: Literal["none", "segments"] = "segments"
     """segments: pairs of segments A and B, without a loss of their own; none: single segments."""
     variant: Literal["bert"] = "bert"
+    generator_only: bool = False
+    """Whether the network is a generator without a discriminator, a masked language model, as in published folders."""
 
     name = "electra"
     year = 2020
+    folder_only = (*Bert.folder_only, "generator_only")
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"layers": 12, "width": 256, "embedding_ratio": 0.5, "generator_ratio": 0.25},
         "base": {"layers": 12, "width": 768, "embedding_ratio": 1.0, "generator_ratio": 1 / 3},
@@ -75,8 +78,8 @@ class Electra(Bert):
 
     def build_objective(  # pyright: ignore[reportIncompatibleMethodOverride] - of two networks
         self, encoder: "ElectraEncoder", tokenizer: Tokenizer
-    ) -> "ElectraPretraining":
-        return ElectraPretraining(self, encoder, tokenizer)
+    ) -> "ElectraPretraining | BertPretraining":
+        return (BertPretraining if self.generator_only else ElectraPretraining)(self, encoder, tokenizer)
 
 
 class ElectraEncoder(BertEncoder):
