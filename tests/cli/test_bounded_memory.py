@@ -31,7 +31,7 @@ def run(*words):
     return code
 
 codes = [
-    run("finetune", "onehot", "train.tsv", "--steps", "2", "--dev", "none", "--out", "model"),
+    run("finetune", "onehot", "train.tsv", "--dev", "none", "--out", "model"),
     run("predict", "model", "line.txt"),
     run("predict", "model", "line.txt.gz"),
     run("evaluate", "model", "line.csv"),

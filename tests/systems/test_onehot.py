@@ -218,6 +218,13 @@ def test_large_folds_are_solved_one_by_one_with_the_same_choice(monkeypatch: pyt
     assert widths == [1] * (5 * len(linear_solver.STRENGTHS) + 1)
 
 
+@pytest.mark.parametrize("length", [{"steps": 5}, {"minutes": 1.0}, {"epochs": 2}])
+def test_the_classifier_is_solved_in_one_step(length: dict[str, Any]) -> None:
+    assert finetune("onehot", labelled(40), dev=None, batch=8).card.steps == 1
+    with pytest.raises(UsageError, match=f"in one step: leave out {next(iter(length))}$"):
+        finetune("onehot", labelled(40), dev=None, **length)
+
+
 def test_one_example_needs_no_cross_validation() -> None:
     events: list[dict[str, Any]] = []
     model = finetune("onehot", [("a b", 2.5)], labels="regression", dev=None, on_event=events.append)

@@ -132,7 +132,7 @@ class FineTuningSetup:
         if head_defaults.lm_loss and "lm_loss" not in settings:
             weight = f"--lm-loss {head_defaults.lm_loss:g}"
             note(on_event, f"{start.name} adds an auxiliary language model loss: {weight}, 0 for none")
-        return cls(
+        resolved = cls(
             task=kind,
             system=system,
             parent=parent,
@@ -145,6 +145,10 @@ class FineTuningSetup:
             has_network=has_network,
             given=frozenset(settings),
         )
+        if resolved.solves and train.epochs != 1:
+            length = next(name for name in Train.LENGTHS if getattr(train, name))
+            raise UsageError(f"{start.name} solves for its classifier in one step: leave out --{length}")
+        return resolved
 
     def fit_to_size(self, examples: int) -> Self:
         """These settings with the defaults for this number of examples; what was given stays."""

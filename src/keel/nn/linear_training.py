@@ -14,7 +14,7 @@ from keel.training.objective import CustomUpdate, State, Sums
 
 
 class LinearTraining(CustomUpdate):
-    """The first step solves the problem for all examples; later ones find nothing to change."""
+    """One step solves the problem for all examples."""
 
     nondeterministic: ClassVar[bool] = False
 
@@ -31,7 +31,7 @@ class LinearTraining(CustomUpdate):
         raise NotImplementedError
 
     def epoch_size(self, data: Any) -> int:
-        return len(data)
+        return 1  # one step of any batch size
 
     def batch(self, data: Any, rng: CounterRng, examples: range) -> Any:
         return self.task.batch(data, rng, examples)
@@ -47,19 +47,16 @@ class LinearTraining(CustomUpdate):
         self.task.setup(data)  # class weights
         rows, targets = self.features(data), data.targets[torch.from_numpy(data.example_indices)]
         with torch.no_grad():
-            if rng.step == 0:
-                errors = self._class_errors if isinstance(kind, SingleLabel) else None
-                seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
-                groups = _text_groups(data)
-                found = fit_linear(
-                    rows, targets, self.task.labels.outputs, losses, self.l2, seed, errors, groups=groups
-                )
-                classifier.weight.copy_(found.weight.T)
-                classifier.bias.copy_(found.bias)
-                self.strength.fill_(found.l2)
-                self.fold_errors[: len(found.errors)] = torch.tensor(found.errors)
+            errors = self._class_errors if isinstance(kind, SingleLabel) else None
+            seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
+            groups, outputs = _text_groups(data), self.task.labels.outputs
+            found = fit_linear(rows, targets, outputs, losses, self.l2, seed, errors, groups=groups)
+            classifier.weight.copy_(found.weight.T)
+            classifier.bias.copy_(found.bias)
+            self.strength.fill_(found.l2)
+            self.fold_errors[: len(found.errors)] = torch.tensor(found.errors)
             loss = self.task.example_losses(rows.matrix @ classifier.weight.T + classifier.bias, targets).mean()
-        counts = float(len(examples))
+        counts = float(len(data))
         return {"loss": float(loss) * counts}, {"loss": counts, "examples": counts}
 
     def notes(self) -> list[str]:
