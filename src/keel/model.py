@@ -16,7 +16,7 @@ from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.memory_sources import plain_source
 from keel.data.notebook_html import html_table
 from keel.data.predictions import PredictionList
-from keel.data.text_inputs import Texts, is_tabular, require_text, text_inputs
+from keel.data.text_inputs import Texts, fill_missing, is_tabular, require_text, text_inputs
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -242,7 +242,7 @@ class Model:
         if pool not in get_args(Pool):
             raise UsageError(f"pool must be one of {', '.join(get_args(Pool))}, not {pool!r}")
         encoder = TextEncoder(self.system, self.encoder, self.tokenizer, layer, carry, on_event)
-        many, one = text_inputs(texts, text_column=text_column)
+        many, one = text_inputs(texts, text_column=text_column, on_event=on_event)
         default = self.sentence_pooling or POOLING["mean"]
         pooling = default if pool == "default" else POOLING.get(pool)
         found = encoder.pooled(many, pooling) if pooling else encoder.per_token(many)
@@ -278,16 +278,18 @@ class Model:
     ) -> Any:  # AnyPrediction, or a list of them
         """The task's prediction for one text, or a list of them for several; a pair of texts is a tuple (a, b).
 
-        A dict is one example and a DataFrame a table of them, with the text in `text_column`; labels are not read.
+        A dict is one example and a DataFrame a table of them, with the text in `text_column`; labels are not read. A
+        missing text among others is an empty one, with a note.
         """
         if self.task is None:
             raise KeelError("this model has no task: fine-tune it first (keel finetune)")
         source = plain_source(texts)
         one = isinstance(source, dict) or self.task.is_single_input(source)
         if is_tabular(source):
-            items = self.task.make_examples(source, Columns(text_column=text_column, second_column=second_column))
+            columns = Columns(text_column=text_column, second_column=second_column)
+            items = self.task.make_examples(source, columns, on_event)
         else:
-            inputs = source if isinstance(source, list | tuple) and not one else [source]
+            inputs = [source] if one or not isinstance(source, list | tuple) else fill_missing([*source], on_event)
             items = [self.task.make_example(item, number) for number, item in enumerate(inputs)]
         found = self.task.predict(Examples.of(items, None, "the texts"), on_event=on_event) if items else []
         return found[0] if one else PredictionList(found)

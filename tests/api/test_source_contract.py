@@ -167,6 +167,8 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "nearest (query)": lambda models, source: keel.nearest(source, model=models.bert),
     "senses (word)": lambda models, source: keel.senses(source, TEXTS, model=models.classifier),
 }
+# A missing text among others is an empty one, with a note.
+MISSING_IS_EMPTY = ("predict", "nearest", "senses", "Model.predict", "Model.encode", "embed", "segment")
 WITHOUT_TEXTS = {"convert", "layers", "word_map", *(f"Model.{name}" for name in
                  ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
                   "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
@@ -243,7 +245,7 @@ def test_what_has_no_texts_is_refused(name: str, models: Models) -> None:
             found[kind] = entry(models, make())
         except KeelError as error:
             found[kind] = str(error)
-    if name in ("predict", "nearest", "senses"):  # in a dataset, a missing text is an empty one, with a note
+    if name in MISSING_IS_EMPTY:
         found = {kind: each for kind, each in found.items() if not kind.startswith(("NaN", "None in"))}
     if name == "check":  # which reports errors
         found = {kind: " ".join(each[0]) or each if isinstance(each, tuple) else each for kind, each in found.items()}
@@ -269,6 +271,30 @@ def test_the_columns_of_a_table_can_be_named(models: Models) -> None:
 def test_predict_does_not_read_labels(models: Models) -> None:
     table = pandas.DataFrame({"text": TEXTS, "label": [None, 3, "unseen", float("nan")]})
     assert same(models.classifier.predict(table), models.classifier.predict(TEXTS))
+
+
+def test_a_missing_text_is_empty_by_one_rule(models: Models) -> None:
+    expected = ["", *TEXTS]
+    for make in (
+        lambda: pandas.DataFrame({"text": [None, *TEXTS]}),
+        lambda: pandas.Series([None, *TEXTS]),
+        lambda: [float("nan"), *TEXTS],
+        lambda: [{"text": None}, *({"text": text} for text in TEXTS)],
+    ):
+        entries: list[tuple[Any, Any]] = [
+            (models.classifier.predict, models.classifier.predict(expected)),
+            (models.classifier.encode, models.classifier.encode(expected)),
+            (lambda source, **options: [*keel.predict(models.classifier, source, **options)], None),
+            (keel.segment, keel.segment(expected)),
+        ]
+        for verb, wanted in entries:
+            events: list[Any] = []
+            found = verb(make(), on_event=events.append)
+            assert wanted is None or same(found, wanted)
+            assert ["1 text is missing" in event["text"] for event in events] == [True]
+    for missing in (None, {"text": None}, [None, None]):
+        with pytest.raises(KeelError):
+            models.classifier.predict(missing)
 
 
 def test_tables_of_the_other_tasks() -> None:

@@ -113,7 +113,7 @@ def segment(
     on_event: OnEvent = ignore,
 ) -> list[Any]:
     """The words of a Chinese text, or a list of them for several: by jieba's dictionary, or by a trained `model`."""
-    given, one = text_inputs(texts, text_column=text_column)
+    given, one = text_inputs(texts, text_column=text_column, on_event=on_event)
     if model is None:
         found = [split_words(text, chinese_words=True) for text in given]
     else:

@@ -202,9 +202,8 @@ def _tokenizer(
     text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=min_count)
     # The key is that of earlier versions, so that their runs find their tokenizer.
     snapshot = CorpusSnapshot.of(corpus)
-    key = hashlib.blake2b(f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}".encode()).hexdigest()[
-        :12
-    ]
+    identity = f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}"
+    key = hashlib.blake2b(identity.encode()).hexdigest()[:12]
     stored = run and run / f"{TOKENIZER}{key}"
     if stored and stored.is_dir():
         return Tokenizer.load(stored)

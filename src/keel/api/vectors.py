@@ -91,7 +91,8 @@ def odd(words: str | Sequence[str], *, model: ModelSource, on_event: OnEvent = i
 
 def similarity(first: str, second: str, *, model: ModelSource, on_event: OnEvent = ignore) -> float:
     """Cosine similarity of two words, or of the mean vectors of two texts."""
-    vectors = load_model(model, on_event).encode([first, second], on_event=on_event)
+    texts = [require_text(first, "the first text"), require_text(second, "the second text")]
+    vectors = load_model(model, on_event).encode(texts, on_event=on_event)
     one, two = (_non_zero(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
 

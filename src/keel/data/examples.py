@@ -243,8 +243,8 @@ def table_examples(
     if label is not None:
         kind, values = parse_labels(table, label, columns.labels, on_event)
     return Examples(
-        texts=_texts(table, text, "text", on_event),
-        seconds=None if second is None else _texts(table, second, "second", on_event),
+        texts=column_texts(table, text, "text", on_event),
+        seconds=None if second is None else column_texts(table, second, "second", on_event),
         values=values,
         locations=table.locations,
         kind=kind,
@@ -254,7 +254,7 @@ def table_examples(
     )
 
 
-def _texts(table: Table, column: int, flag: str, on_event: OnEvent) -> list[str]:
+def column_texts(table: Table, column: int, flag: str, on_event: OnEvent) -> list[str]:
     """The texts of a column; where some have no value, these are empty, as in a csv file."""
     cells = table.cells[column]
     missing = [index for index, cell in enumerate(cells) if not isinstance(cell, str) and is_null(cell)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.data.examples import Examples
+from keel.data.examples import Examples, column_texts
 from keel.data.label_kinds import TextTarget
 from keel.data.table_sources import load_table
 from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table
@@ -66,10 +66,14 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     return pairs
 
 
-def read_sources(source: Any, columns: Columns) -> tuple[list[str], Sequence[str]]:
+def read_sources(source: Any, columns: Columns, on_event: OnEvent | None = None) -> tuple[list[str], Sequence[str]]:
     """The source texts alone of a table, a record or a list of records, and where each is."""
     table = _table(source, columns, ignore)
-    return table.texts(_source_target_columns(table, columns)[0], "text") if len(table) else [], table.locations
+    if not len(table):
+        return [], table.locations
+    column = _source_target_columns(table, columns)[0]
+    texts = table.texts(column, "text") if on_event is None else column_texts(table, column, "text", on_event)
+    return texts, table.locations
 
 
 def _parallel_files(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:

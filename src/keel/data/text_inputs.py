@@ -3,22 +3,28 @@
 from pathlib import Path
 from typing import Any
 
+from keel.data.examples import column_texts
+from keel.data.label_kinds import is_null
 from keel.data.memory_sources import Frame, is_records, plain_source
 from keel.data.table_sources import load_table
 from keel.data.tables import Columns, choose_columns
 from keel.errors import UsageError
-from keel.events import ignore
+from keel.events import OnEvent, ignore, note, pluralize
 
 Texts = Any
 """A str, which is the text itself, a list, array, column or iterator of strs, a record, records, or a DataFrame."""
 
 
-def text_inputs(given: Any, *, text_column: str = "") -> tuple[list[str], bool]:
-    """The texts, and whether `given` is a single one, a str or a record, rather than a collection of them."""
+def text_inputs(given: Any, *, text_column: str = "", on_event: OnEvent | None = None) -> tuple[list[str], bool]:
+    """The texts, and whether `given` is a single one, a str or a record, rather than a collection of them.
+
+    With `on_event`, missing texts are empty ones, with a note, as in a dataset; otherwise they are refused.
+    """
     source = plain_source(given)
     if is_tabular(source):
-        return tabular_texts(source, Columns(text_column=text_column)), isinstance(source, dict)
+        return tabular_texts(source, Columns(text_column=text_column), on_event), isinstance(source, dict)
     texts = list(source) if isinstance(source, list | tuple) else [source]
+    texts = texts if on_event is None else fill_missing(texts, on_event)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             what = f"{_shown(text)} is no text" if len(texts) == 1 else f"item {number} is {_shown(text)}, not a text"
@@ -44,7 +50,21 @@ def is_tabular(source: Any) -> bool:
     return isinstance(source, Frame | dict) or is_records(source)
 
 
-def tabular_texts(source: Any, columns: Columns) -> list[str]:
+def tabular_texts(source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[str]:
     """The column of texts of a table, of records or of one record."""
     table = load_table(source, columns, ignore, pair=False)
-    return table.texts(choose_columns(table, columns, pair=False)[0], "text") if len(table) else []
+    if not len(table):
+        return []
+    column = choose_columns(table, columns, pair=False)[0]
+    return table.texts(column, "text") if on_event is None else column_texts(table, column, "text", on_event)
+
+
+def fill_missing(items: list[Any], on_event: OnEvent) -> list[Any]:
+    """The items with an empty text for each missing one and a note; unchanged where all are missing."""
+    missing = [number for number, item in enumerate(items) if not isinstance(item, str) and is_null(item)]
+    if not missing or len(missing) == len(items):
+        return items
+    what = pluralize(len(missing), "text is missing and read as empty", "texts are missing and read as empty")
+    note(on_event, f"item {missing[0]}: {what}, the first here")
+    absent = {*missing}
+    return ["" if number in absent else item for number, item in enumerate(items)]

@@ -41,8 +41,8 @@ class MultipleChoice(TextClassification):
         raise cls.wrong_input(item, number, "(text, [choice, choice, ...])")
 
     @classmethod
-    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
-        return list(read_choices(source, columns))
+    def make_examples(cls, source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[Example]:
+        return list(read_choices(source, columns, on_event or ignore))
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)

@@ -113,8 +113,8 @@ class SequenceToSequence(Task):
         return read_aligned(source, columns, on_event)
 
     @classmethod
-    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
-        sources, locations = read_sources(source, columns)
+    def make_examples(cls, source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[Example]:
+        sources, locations = read_sources(source, columns, on_event)
         return [Example(text, None, None, location) for text, location in zip(sources, locations, strict=True)]
 
     @classmethod

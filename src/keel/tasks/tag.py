@@ -19,6 +19,7 @@ from keel.data.label_kinds import TagLabels
 from keel.data.predictions import Predictions, TagPredictions, is_segmentation
 from keel.data.tag_schemes import Scheme, allowed_transitions, detect_scheme, is_entity_tag
 from keel.data.tagged_sentences import read_tagged_sentences, split_words, words_or_texts
+from keel.data.text_inputs import fill_missing
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -77,8 +78,10 @@ class TokenClassification(Task):
         return isinstance(item, str | tuple)
 
     @classmethod
-    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
-        return [cls.make_example(item, number) for number, item in enumerate(words_or_texts(source, columns))]
+    def make_examples(cls, source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[Example]:
+        items = words_or_texts(source, columns)
+        items = items if on_event is None else fill_missing(items, on_event)
+        return [cls.make_example(item, number) for number, item in enumerate(items)]
 
     @classmethod
     def make_example(cls, item: Any, number: int) -> Example:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
-from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples, skip_unlabelled
+from keel.data.examples import (
+    DEFAULT_COLUMNS,
+    Columns,
+    Example,
+    Examples,
+    Labels,
+    column_texts,
+    read_examples,
+    skip_unlabelled,
+)
 from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
 from keel.data.table_sources import load_table
@@ -178,14 +188,18 @@ class Task(EncoderObjective):
         raise cls.wrong_input(item, number, "a pair (first text, second text)" if cls.pair else "a text")
 
     @classmethod
-    def make_examples(cls, source: Any, columns: Columns) -> list[Example]:
-        """Unlabelled examples from the table, record or records that `predict` is given."""
+    def make_examples(cls, source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[Example]:
+        """Unlabelled examples from the table, record or records that `predict` is given.
+
+        With `on_event`, missing texts are empty ones, with a note; otherwise they are refused.
+        """
         table = load_table(source, columns, ignore, pair=cls.pair)
         if not len(table):
             return []
         text, second, _ = choose_columns(table, columns, pair=cls.pair)
-        seconds = [None] * len(table) if second is None else table.texts(second, "second")
-        rows = zip(table.texts(text, "text"), seconds, table.locations, strict=True)
+        read = table.texts if on_event is None else partial(column_texts, table, on_event=on_event)
+        seconds = [None] * len(table) if second is None else read(second, "second")
+        rows = zip(read(text, "text"), seconds, table.locations, strict=True)
         return [Example(first, other, None, location) for first, other, location in rows]
 
     @staticmethod
