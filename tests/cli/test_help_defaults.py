@@ -78,3 +78,8 @@ def test_the_help_shows_the_choices_that_a_system_takes() -> None:
     shown = flags_of("pretrain", "electra", "x.txt").format_help()
     assert "--system.pair_objective none|segments " in " ".join(shown.split())
     assert "variant" not in shown + flags_of("finetune", "bert", "x.tsv").format_help()
+
+
+def test_the_help_shows_that_a_threshold_may_be_a_number() -> None:
+    assert "--threshold auto|X " in flags_of("finetune", "cnn", "x.tsv").format_help()
+    assert "--separator " in flags_of("pretrain", "bert", "x.csv").format_help()

@@ -233,6 +233,8 @@ def _metavar(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return "|".join(str(each) for each in get_args(annotation) if each != "")
     members = [each for each in get_args(annotation) if each is not type(None)]
+    if any(get_origin(each) is Literal for each in members):  # such as auto or a number
+        return "|".join(map(_metavar, members))
     return (
         _metavar(members[0]) if members and get_origin(annotation) is not tuple else METAVARS.get(annotation, "VALUE")
     )

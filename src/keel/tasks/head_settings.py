@@ -44,8 +44,8 @@ class HeadSettings(Validated):
     class_weights: str = "none"
     """Class weights in the loss: balanced (inverse frequency), or for each label, as in spam=5,ham=1."""
     threshold: Literal["auto"] | Annotated[float, Gt(0), Lt(1)] = 0.5
-    """Probability above which a label (multi-label), or the positive class of two, is predicted; auto: the one with
-    the highest F1 on dev."""
+    """Probability above which a label (multi-label), or the positive class of two, is predicted: a number between
+    0 and 1, or auto, the one with the highest F1 on dev."""
     calibrate: bool = False
     """Temperature scaling of the probabilities on dev; labels and logits stay the same."""
 
