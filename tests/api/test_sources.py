@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+import keel
 from keel.api.run_folder import hardware
 from keel.api.settings import TextSettings, corpus_of
 from keel.data.corpus import Corpus
+from keel.data.memory_sources import plain_source
 from keel.errors import KeelError
 from keel.events import ignore
 
@@ -74,3 +76,12 @@ def test_one_thread_is_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, text in ((1, "CPU, 1 thread"), (2, "CPU, 2 threads")):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
         assert hardware(torch.device("cpu")).endswith(text)
+
+
+def test_a_dict_of_columns_is_a_table_and_any_other_dict_a_record() -> None:
+    columns = {"text": ["a good film", "a bad film"] * 8, "label": ["good", "bad"] * 8}
+    model = keel.finetune("onehot", columns, dev=None, progress=False)
+    assert [each.label for each in model.predict({"text": ["a good film", "a bad film"]})] == ["good", "bad"]
+    assert model.predict({"text": "a bad film", "source": "web"}).label == "bad"
+    assert plain_source({"words": ["a"], "tags": ["O"]}) == {"words": ["a"], "tags": ["O"]}
+    assert plain_source({"question": "why?", "choices": ["a", "b"]}) == {"question": "why?", "choices": ["a", "b"]}

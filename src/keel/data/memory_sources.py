@@ -1,4 +1,5 @@
-"""Sources in memory, by one rule: a DataFrame is a table, a dict is one record, every other collection is a list."""
+"""Sources in memory, by one rule: a DataFrame or a dict of columns is a table, any other dict one record, every other
+collection a list."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def plain_source(source: Any) -> Any:
     if isinstance(source, str | bytes | Path | list | tuple | Frame):
         return source
     if isinstance(source, Mapping):
-        return dict(source)
+        return _columns(source) or dict(source)
     if isinstance(source, set | frozenset):
         raise UsageError("the texts are in a set, which has no order: give a list")
     if hasattr(source, "shape") and (hasattr(source, "columns") or hasattr(source, "column_names")):
@@ -69,6 +70,16 @@ def source_items(source: Any) -> list[Any]:
 def is_records(items: Any) -> bool:
     """Whether this is a list of records."""
     return isinstance(items, list) and bool(items) and all(isinstance(item, Mapping) for item in items)
+
+
+def _columns(source: Mapping[Any, Any]) -> Frame | None:
+    """The table of a dict of columns: lists of equal length, of which one holds texts under its usual name."""
+    values = list(source.values())
+    texts = next((value for name, value in source.items() if str(name).strip().lower() in TEXTS), None)
+    listed = all(isinstance(value, list | tuple) for value in values) and len({len(value) for value in values}) == 1
+    if not listed or not texts or not all(isinstance(text, str) for text in texts):
+        return None
+    return Frame([str(name) for name in source], [list(value) for value in values])
 
 
 def _frame(source: Any) -> Frame:

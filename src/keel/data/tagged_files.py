@@ -69,8 +69,9 @@ def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent
         if columns.format == "auto":
             _refuse_texts(lines, name)
         return _columns(lines, name, columns, on_event)
-    if format == "segmented" and _has_slashes([word for _, line in lines[:5000] for word in line.split()]):
-        what = "words have tags (迈向/v), which are left out: only the words are used"
+    words = [word for _, line in lines[:5000] for word in line.split()] if format == "segmented" else []
+    if words and _has_slashes(words):
+        what = f"words have tags ({words[0]:.20}), which are left out: only the words are used"
         note(on_event, f"{name}: {what} (to learn the tags: --format slashes)")
         lines = [(number, " ".join(map(_without_tag, line.split()))) for number, line in lines]
     described, parse = LINE_FORMATS[format]

@@ -178,7 +178,7 @@ class FastTextFineTuning(FineTuningPolicy):
 
     def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> FastText:
         if not labels_texts:  # word by word, without bags
-            return replace(self.system, supervised=False, label_loss="softmax")
+            return replace(self.system, supervised=False, label_loss="softmax", word_ngrams=1)
         if frozen:  # the head is trained by gradients, as in any system
             return replace(self.system, label_loss="softmax")
         if isinstance(kind, Regression):

@@ -59,7 +59,8 @@ class System(Validated):
     def sized(cls, size: str, **fields: Any) -> Self:
         """The published size of that name, with single settings changed."""
         if size not in cls.sizes:
-            raise UsageError(f"{cls.name} has no size {size!r}: choose one of {', '.join(cls.sizes) or '(none)'}")
+            remedy = f"choose one of {', '.join(cls.sizes)}" if cls.sizes else "it has no named sizes, leave out --size"
+            raise UsageError(f"{cls.name} has no size {size!r}: {remedy}")
         return with_settings(cls(), **cls.sizes[size] | fields)
 
     @property
