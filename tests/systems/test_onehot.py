@@ -19,7 +19,7 @@ from keel.data.text_files import open_text
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.model import Model
-from keel.systems.onehot import Onehot, OnehotCounting
+from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
 from keel.training import linear_solver
 
 TEXTS = [
@@ -225,6 +225,18 @@ def test_the_classifier_is_solved_in_one_step(length: dict[str, Any]) -> None:
         finetune("onehot", labelled(40), dev=None, **length)
 
 
+def test_predictions_need_no_dense_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = finetune("onehot", labelled(60), dev=None, l2=0.5)
+    texts = [*(text for text, _ in labelled(10, seed=1)), "", "unknown words"]
+    with monkeypatch.context() as dense:
+        dense.setattr(OnehotEncoder, "inference_features", OnehotEncoder.pooled_features)
+        expected = model.predict(texts)
+    monkeypatch.delattr(OnehotEncoder, "pooled_features")
+    found = model.predict(texts)
+    assert [each.label for each in found] == [each.label for each in expected]
+    np.testing.assert_allclose([each.confidence for each in found], [each.confidence for each in expected], atol=1e-6)
+
+
 def test_one_example_needs_no_cross_validation() -> None:
     events: list[dict[str, Any]] = []
     model = finetune("onehot", [("a b", 2.5)], labels="regression", dev=None, on_event=events.append)
@@ -240,6 +252,13 @@ def test_sparse_features_are_the_pooled_ones_without_zeros() -> None:
     sparse = model.encoder.sparse_features(torch.tensor([*chain(*rows)]), starts)  # pyright: ignore[reportCallIssue]
     torch.testing.assert_close(sparse.matrix.to_dense(), model.encoder.pooled_features(batch))
     assert model.encoder.width == len(model.tokenizer) + model.system.ngrams  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_frozen_encoder_predicts_in_bf16(tmp_path: Path) -> None:
+    model = finetune(
+        learn(tmp_path / "m", "tfidf"), [("a cat", "x"), ("a dog", "y")] * 4, dev=None, freeze=True, precision="bf16"
+    )
+    assert model.predict("a dog").label == "y"
 
 
 @pytest.mark.parametrize("labels", ["multi", "regression"])

@@ -104,6 +104,10 @@ class Encoder(nn.Module):
         """[batch, width]: `pool_features` of the output; a system may compute no more than that."""
         return self.pool_features(self(batch), batch)
 
+    def inference_features(self, batch: TokenBatch) -> Tensor:
+        """[batch, width]: `pooled_features` without gradients, for a linear layer; in CSR format if they are sparse."""
+        return self.pooled_features(batch)
+
     def pool_projection(self, features: Tensor) -> Tensor:
         """[batch, width] pooled output of the features, by the pooler's weights if there are any."""
         return features

@@ -173,6 +173,13 @@ class OnehotEncoder(Encoder):
             counts.index_put_((rows, columns), self.weight.new_ones(len(rows)), accumulate=True)
         return self._weigh_counts(counts)
 
+    def inference_features(self, batch: TokenBatch) -> Tensor:
+        if batch.ids.is_cuda or torch.is_autocast_enabled("cpu"):  # no sparse products in bf16
+            return self.pooled_features(batch)
+        inside = self._mask(batch).bool()
+        starts = torch.cat([batch.lengths.new_zeros(1), batch.lengths.cumsum(0)])
+        return self.sparse_features(batch.ids[inside], starts).matrix
+
     def sparse_features(self, ids: Tensor, starts: Tensor) -> SparseRows:
         """`pooled_features` [texts, width] of concatenated texts, without its zeros."""
         rows = torch.arange(len(starts) - 1).repeat_interleave(starts.diff())

@@ -87,7 +87,10 @@ class TextClassification(Task):
     def select_features(self, inputs: TokenBatch, selection: TokenSelection | None = None) -> Tensor:
         if self.network is not None:
             return self.network.max_pooled(self.mixed_layers(inputs), inputs.lengths)
-        return self.encoder.pooled_features(inputs) if self.pool == "default" else super().select_features(inputs)
+        if self.pool != "default":
+            return super().select_features(inputs)
+        inference = torch.is_inference_mode_enabled()
+        return self.encoder.inference_features(inputs) if inference else self.encoder.pooled_features(inputs)
 
     def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         if self.pool == "default":
