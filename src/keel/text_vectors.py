@@ -78,7 +78,8 @@ class TextEncoder:
             return self._pooled_features(self.tokenizer.encode_many(texts))
         found, counts = np.zeros((len(texts), self.encoder.width), np.float32), np.zeros((len(texts), 1), np.float32)
         last = np.full(len(texts), -1)
-        ids = self.tokenizer.encode_many(texts, oov_ids=self.system.uses_subwords)
+        texts = [text.lower() for text in texts] if pooling.lowercase else texts
+        ids = self._truncated(self.tokenizer.encode_many(texts, oov_ids=self.system.uses_subwords), pooling.max_tokens)
         for window, vectors in self._windows(ids):
             text = window.text
             if pooling.pool == "max":
@@ -146,6 +147,16 @@ class TextEncoder:
         for index, found in batched_inference(self.encoder, lengths, infer, batch_size=size, max_tokens=BATCH_TOKENS):
             for number, vectors in zip(index, found, strict=True):
                 yield windows[number], vectors[: len(windows[number].inputs.ids)]
+
+    def _truncated(self, texts: list[list[int]], max_tokens: int) -> list[list[int]]:
+        """The first tokens of each text that a sequence of `max_tokens` has room for; all if that is 0."""
+        room = self.system.text_room(self.tokenizer, max_tokens)
+        long = sum(len(ids) > room for ids in texts)
+        if not max_tokens or not long:
+            return texts
+        what = f"{long} of {len(texts)} texts are longer than {room} tokens"
+        note(self.on_event, f"{what} and are truncated, as the sentence-transformers folder defines it")
+        return [ids[:room] for ids in texts]
 
     def _split(self, texts: list[list[int]]) -> list[_Window]:
         size = self.system.max_text_length(self.tokenizer)

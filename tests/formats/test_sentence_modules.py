@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import keel
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.nn.pooling import SentencePooling
 from keel.tasks.classify import TextClassification
@@ -77,6 +77,30 @@ def test_a_long_text_is_pooled_over_all_its_windows(tmp_path: Path) -> None:
     parts = [" ".join(long.split()[start : start + 22]) for start in range(0, 52, 22)]
     expected = reference(peer, parts, "max", normalize=False).max(0)
     np.testing.assert_allclose(Model.load(tmp_path / "m").encode(long), expected, atol=1e-5)
+
+
+def test_a_maximum_length_truncates_embeddings_and_frozen_features(tmp_path: Path) -> None:
+    peer = saved(tmp_path / "m", "mean")
+    (tmp_path / "m/sentence_bert_config.json").write_text('{"max_seq_length": 10, "do_lower_case": true}')
+    long, notes = "a b c d e f g h i j k l", []
+    expected = reference(peer, [long[: 2 * 8]], "mean", normalize=False)  # [CLS], 8 tokens and [SEP]
+    keel.convert(tmp_path / "m", tmp_path / "ours")
+    config = json.loads((tmp_path / "ours/sentence_bert_config.json").read_text())
+    assert config == {"max_seq_length": 10, "do_lower_case": True}
+    for folder in ("m", "ours"):
+        found = Model.load(tmp_path / folder).encode([long.upper()], on_event=notes.append)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert ["1 of 1 texts are longer than 8 tokens" in event["text"] for event in notes] == [True, True]
+    settings: dict[str, Any] = {"dev": None, "epochs": 1, "device": "cpu", "freeze": True}
+    keel.finetune(tmp_path / "m", [(long, "x"), ("c d e", "y")] * 4, out=tmp_path / "tuned", **settings)
+    task = Model.load(tmp_path / "tuned").task
+    assert task is not None
+    data = task.encode_examples(task.read_examples([(long, "x")]))
+    np.testing.assert_allclose(task.select_features(data.padded_batch(np.arange(1))).detach(), expected, atol=1e-5)
+    pairs: Any = keel.finetune(tmp_path / "m", [(long, "a", "x"), ("c", long, "y")] * 4, task="pair", **settings).task
+    assert pairs.encode_examples(pairs.read_examples([(long, "a", "x")])).lengths.tolist() == [10, 3]
+    with pytest.raises(UsageError, match="max_tokens"):
+        keel.finetune(tmp_path / "m", [("a", "b", "x"), ("c", "d", "y")], task="pair", max_tokens=8, dev=None)
 
 
 @pytest.mark.parametrize("freeze", [True, False])

@@ -113,6 +113,9 @@ class FineTuningSetup:
             raise UsageError(f"{what}: give a model folder")
         if parent and not from_scratch and not has_network:
             head_defaults = _sentence_pooling(head_defaults, parent, kind, settings, on_event)
+            cross = kind.pair and settings.get("pair_encoding", head_defaults.pair_encoding) != "siamese"
+            if freeze and parent.sentence_pooling and "max_tokens" in kind.head_fields and not cross:
+                head_defaults = replace(head_defaults, max_tokens=parent.sentence_pooling.max_tokens)
         system, train, columns, head, text = route_settings(
             settings,
             start,
@@ -223,6 +226,11 @@ def _sentence_pooling(
         return defaults
     what = f"{parent.card.title} is a sentence-transformers model: its sentence embedding is classified"
     note(on_event, f"{what} (--pool {pooling.pool}); --pool default for the pooled output of {parent.system.name}")
+    if pooling.lowercase and not parent.tokenizer.lowercase:
+        note(
+            on_event,
+            f"{parent.card.title} lowercases the texts of embeddings, and fine-tuning does not: lowercase them",
+        )
     return replace(defaults, pool=pooling.pool, normalize=pooling.normalize)
 
 

@@ -81,6 +81,7 @@ class HeadKeywords(TypedDict, total=False):
     crf: bool
     pool: Literal["default", "concat", "mean", "max", "first", "last"]
     normalize: bool
+    max_tokens: int
     mix: bool
     orders: Literal["default", "given", "both"]
     pair_encoding: Literal["default", "cross", "siamese"]

@@ -26,7 +26,7 @@ DTYPES = {torch.float32: "F32", torch.int32: "I32"}
 TARGET = "target"
 """The folder of the tokenizer of generated text, where it differs from the input's."""
 MODEL_FILES = {
-    *("config.json", WEIGHTS, "keel.safetensors", "README.md", "modules.json"),
+    *("config.json", WEIGHTS, "keel.safetensors", "README.md", "modules.json", "sentence_bert_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "classes.tsv"),
 }
 

@@ -1,7 +1,9 @@
 """sentence-transformers folders: the modules after the encoder, which make a sentence embedding of token vectors."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from keel.data.folder_json import AGAIN, read_json
@@ -9,7 +11,7 @@ from keel.errors import KeelError
 from keel.events import OnEvent, note
 from keel.nn.pooling import SentencePooling
 
-MODULES, POOLING = "modules.json", "1_Pooling"
+MODULES, POOLING, INPUTS = "modules.json", "1_Pooling", "sentence_bert_config.json"
 TYPES = "sentence_transformers.models"
 # By Keel's name: the flag in older files, which is what Keel writes, and the mode in newer ones.
 MODES = {
@@ -38,7 +40,18 @@ def read_sentence_pooling(folder: Path, on_event: OnEvent) -> SentencePooling | 
                 normalize = True
             case other:
                 note(on_event, f"{path}: left out the module {other}, which Keel does not have: embeddings differ")
-    return None if pooling is None else SentencePooling(pooling, normalize)
+    return None if pooling is None else _with_inputs(SentencePooling(pooling, normalize), folder / INPUTS)
+
+
+def _with_inputs(pooling: SentencePooling, path: Path) -> SentencePooling:
+    """The pooling with its maximum length and its lowercasing of texts, if the folder defines them."""
+    if not path.is_file():
+        return pooling
+    config = read_json(path, {"max_seq_length": (int, NoneType), "do_lower_case": (bool, NoneType)})
+    longest = config.get("max_seq_length") or 0
+    if longest < 0:
+        raise KeelError(f"{path}: max_seq_length must be a number of tokens, not {longest}: {AGAIN}")
+    return replace(pooling, max_tokens=longest, lowercase=bool(config.get("do_lower_case")))
 
 
 def _read_mode(path: Path, on_event: OnEvent) -> Any:
@@ -61,7 +74,9 @@ def sentence_module_files(pooling: SentencePooling, width: int) -> dict[str, str
         for number, name in enumerate(names)
     ]
     config = {"word_embedding_dimension": width, **{flag: ours == pooling.pool for ours, (flag, _) in MODES.items()}}
+    inputs = {"max_seq_length": pooling.max_tokens or None, "do_lower_case": pooling.lowercase}
     return {
         MODULES: json.dumps(modules, indent=2) + "\n",
+        INPUTS: json.dumps(inputs, indent=2) + "\n",
         f"{POOLING}/config.json": json.dumps(config, indent=2) + "\n",
     }

@@ -18,6 +18,10 @@ class SentencePooling:
     pool: Literal["mean", "max", "first", "last"]
     normalize: bool = False
     """Whether embeddings have length 1."""
+    max_tokens: int = 0
+    """Tokens of a text that are read, special tokens included; 0 for all, long texts in windows."""
+    lowercase: bool = False
+    """Whether texts are lowercased before they are tokenized."""
 
 
 def pool_tokens(top: Tensor, batch: TokenBatch, strategy: Pool) -> Tensor:

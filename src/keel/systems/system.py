@@ -154,6 +154,11 @@ class System(Validated):
         """Maximum length of a text, or of both texts of a pair, without special tokens."""
         return self.max_length - len(self.build_inputs(tokenizer, [], [] if pair else None).ids)
 
+    def text_room(self, tokenizer: Tokenizer, max_tokens: int) -> int:
+        """Tokens of a text in a sequence of at most `max_tokens`, special tokens included; 0 for the maximum length."""
+        room = self.max_text_length(tokenizer)
+        return max(1, room - max(0, self.max_length - max_tokens)) if max_tokens else room
+
     @property
     def uses_subwords(self) -> bool:
         """Whether it has vectors for words beyond its vocabulary."""

@@ -26,7 +26,9 @@ class MultipleChoice(TextClassification):
     pair = True
     labels_texts = False
     head_fields = tuple(
-        name for name in TextClassification.head_fields if name not in ("class_weights", "threshold", "calibrate")
+        name
+        for name in TextClassification.head_fields
+        if name not in ("class_weights", "threshold", "calibrate", "max_tokens")
     )
 
     @classmethod

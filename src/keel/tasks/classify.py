@@ -38,7 +38,7 @@ class TextClassification(Task):
 
     name = "classify"
     head_fields = (
-        *(*HeadSettings.NETWORK, "pool", "normalize", "mix", "lm_loss"),
+        *(*HeadSettings.NETWORK, "pool", "normalize", "max_tokens", "mix", "lm_loss"),
         *("class_weights", "threshold", "calibrate"),
     )
     pool: Pool = "default"

@@ -31,6 +31,9 @@ class HeadSettings(Validated):
     """Pooling of token vectors: mean, max, first or last token, or concat (last, max, mean); default: the system's."""
     normalize: bool = False
     """L2 normalisation of the pooled token vectors, as some sentence-transformers folders define it."""
+    max_tokens: Annotated[int, Ge(0)] = 0
+    """Truncate texts to this number of tokens, special tokens included, as sentence-transformers folders define it; 0:
+    long texts are split into windows."""
     mix: bool = False
     """Scalar mix: learned weighted sum of all encoder layers (ELMo) instead of the top layer."""
     orders: Literal["default", "given", "both"] = "default"

@@ -43,6 +43,8 @@ class PairClassification(TextClassification):
                 raise UsageError("--orders is for --pair-encoding cross: leave out one of them")
             self.sequences_per_window = 2
             return
+        if self.head.max_tokens:
+            raise UsageError("--max-tokens is for texts that are encoded alone: add --pair-encoding siamese")
         if orders == "default":
             orders = system.finetuning_policy.head_defaults(labels.kind).get("orders", "given")
         self.sequences_per_window = 2 if orders == "both" else 1
@@ -61,7 +63,7 @@ class PairClassification(TextClassification):
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
     ) -> EncodedExamples:
         data = super().encode_examples(examples, batch_size=batch_size, labelled=labelled, on_event=on_event)
-        limit = self.system.max_length
+        limit = min(self.system.max_length, self.head.max_tokens or self.system.max_length)
         if self.siamese and (full := int((data.lengths >= limit).sum())):
             what = f"{pluralize(full, 'text')} of pairs with {limit:,} tokens or more"
             note(on_event, f"{examples.source}: {what}: only the first {limit:,} are read")
@@ -75,7 +77,7 @@ class PairClassification(TextClassification):
 
     def build_packed_inputs(self, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int) -> PackedInputs:
         if self.siamese and second_texts is not None:
-            room = self.system.max_text_length(self.tokenizer)
+            room = self.system.text_room(self.tokenizer, self.head.max_tokens)
             first = super().build_packed_inputs(first_texts.truncate(room), None, room)
             return first.interleave(super().build_packed_inputs(second_texts.truncate(room), None, room))
         if self.sequences_per_window == 1 or second_texts is None:

@@ -253,6 +253,12 @@ class Task(EncoderObjective):
         """Examples as token ids, with targets if `labelled`; a step has `batch_size` sequences."""
         targets = self.labels.targets(examples) if labelled else None
         first_texts = self.tokenize(examples.texts)
+        if (most := self.head.max_tokens) and not self.pair:
+            most = self.system.text_room(self.tokenizer, most)
+            if long := int((first_texts.lengths > most).sum()):
+                what = f"{long} of {len(examples)} examples are longer than {most} tokens"
+                note(on_event, f"{examples.source}: {what} and are truncated; --max-tokens 0 to read all of them")
+            first_texts = first_texts.truncate(most)
         second_texts = self.tokenize(examples.seconds or [""] * len(examples)) if self.pair else None
         room = self.system.max_text_length(self.tokenizer, pair=self.pair)
         inputs = self.build_packed_inputs(first_texts, second_texts, room)
