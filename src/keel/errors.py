@@ -16,7 +16,7 @@ FLAGS = {"beams": "beam", "among": "in"}
 ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
 KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "best", "by", "by_pattern", "characters",
          "classes", "clean", "cut", "data", "dedup", "dev", "device", "encoding", "epochs", "fix", "folds", "format",
-         "freeze", "from_scratch", "label_column", "labels", "layer_decay", "length_penalty", "lm_loss", "loss",
+         "freeze", "from_scratch", "l2", "label_column", "labels", "layer_decay", "length_penalty", "lm_loss", "loss",
          "lowercase", "lr", "max_positions", "max_tokens", "memory", "min_count", "minutes", "mix", "model", "network",
          "optimizer", "order", "orders", "out", "overwrite", "pair_encoding", "pair_objective",
          "pairs", "parallel", "pool", "precision",
