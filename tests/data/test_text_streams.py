@@ -51,7 +51,7 @@ def test_what_may_have_labels_is_read_as_a_whole(tmp_path: Path, name: str, text
 
 def test_predictions_of_a_file_are_those_of_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("so good", "yes"), ("so bad", "no")] * 4
-    model = keel.finetune(keel.Onehot(), rows, task="classify", steps=2, dev=None, device="cpu")
+    model = keel.finetune(keel.Onehot(), rows, task="classify", dev=None, device="cpu")
     path = write(tmp_path, "a.txt", "\n".join(LINES))
     monkeypatch.setattr("keel.data.text_streams.PART", 5000)
     notes: list[Event] = []

@@ -61,7 +61,8 @@ def test_an_old_folder_of_every_system_loads(name: str, tmp_path: Path) -> None:
         assert again.system == model.system
         assert again.tensors().keys() == model.tensors().keys()
     if case.finetune is not None:
-        settings = COMMON | case.new | case.finetune.settings | case.finetune.columns | {"steps": 2}
+        settings = COMMON | case.new | case.finetune.settings | case.finetune.columns
+        settings |= {} if name == "onehot" else {"steps": 2}  # it solves for its classifier in one step
         model = keel.finetune(model, case.finetune.examples, task=case.finetune.task, out=tmp_path / "m", **settings)  # pyright: ignore[reportArgumentType]
         make_old(tmp_path / "m")
         again = Model.load(tmp_path / "m")
