@@ -66,6 +66,12 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert pairs(read_aligned(path, Columns(text_column="3", label_column="2")))[0] == ("ein Hund", "a dog")
 
 
+@pytest.mark.parametrize("columns", [Columns(text_column="target"), Columns(label_column="source")])
+def test_naming_one_side_by_the_usual_name_of_the_other_reverses_the_pair(columns: Columns) -> None:
+    examples = read_aligned([{"source": "a", "target": "b", "id": "1"}], columns)
+    assert (examples.texts, examples.values) == (["b"], ["a"])
+
+
 def test_texts_alone_have_no_targets(tmp_path: Path) -> None:
     path = tmp_path / "new.txt"
     path.write_text("a dog\ntwo cats\n", encoding="utf-8")

@@ -117,8 +117,11 @@ def _source_target_columns(table: Table, columns: Columns) -> tuple[int, int | N
     if found or width == 2:
         first, second = found[0] if found else (0, 1)
         if columns.text_column:
-            first = table.column_index(columns.text_column, "text")
-            second = 1 - first if width == 2 else second
-        return first, table.column_index(target, "label") if target else second
+            named = table.column_index(columns.text_column, "text")
+            return named, first if named == second else second
+        if target:
+            named = table.column_index(target, "label")
+            return second if named == first else first, named
+        return first, second
     what = f"source and target columns are ambiguous: it has {table.column_list}"
     raise KeelError(f"{table.source}: {what}; name them with --text-column and --label-column")
