@@ -18,7 +18,8 @@ def default_workers() -> int:
     """One worker per available core and thread of torch, up to MAX_WORKERS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch = sys.modules.get("torch")  # not imported here: corpora and tokenizers work without it
-    threads = torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores)
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2": 4, and 2 in nested regions
+    threads = torch.get_num_threads() if torch else int(limit) if limit.isdecimal() else cores
     return max(1, min(cores, threads, MAX_WORKERS))
 
 
