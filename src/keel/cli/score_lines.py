@@ -1,11 +1,12 @@
 """Scores as lines of text: values, a table of labels, confusions and errors."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
 from keel.explain.vector_benchmarks import Analogies
-from keel.metrics.scores import LabelSuspects, Scores
+from keel.metrics.scores import LabelSuspects, PredictionError, Scores
 
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12
@@ -31,9 +32,7 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if scores.errors:
         yield "\nmost confident errors"
     for error in scores.errors[:SHOWN_ERRORS]:
-        texts = error.text if error.second is None else f"{error.text} | {error.second}"
-        predicted = error.predicted or "an empty text"
-        yield f"{error.where}: {error.label} predicted as {predicted} ({error.confidence:.2f}): {texts[:100]}"
+        yield _error_line(error, "predicted as", error.predicted or "an empty text")
 
 
 def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:
@@ -41,9 +40,12 @@ def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:
     shown = f", the {len(suspects.found)} most likely" if suspects.total > len(suspects.found) else ""
     yield f"\nlikely label errors: {suspects.total:,} of {suspects.count:,} labels{shown}"
     for each in suspects.found:
-        texts = each.text if each.second is None else f"{each.text} | {each.second}"
-        predicted = each.predicted or "no label"
-        yield f"{each.where}: {each.label} is rather {predicted} ({each.confidence:.2f}): {texts[:100]}"
+        yield _error_line(each, "is rather", each.predicted or "no label")
+
+
+def _error_line(error: PredictionError, relation: str, predicted: Any) -> str:
+    texts = error.text if error.second is None else f"{error.text} | {error.second}"
+    return f"{error.where}: {error.label} {relation} {predicted} ({error.confidence:.2f}): {texts[:100]}"
 
 
 def _label_lines(scores: Scores) -> Iterator[str]:

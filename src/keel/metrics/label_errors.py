@@ -11,8 +11,8 @@ from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.predictions import Predictions, TagPredictions
 from keel.errors import UsageError
 from keel.metrics.bootstrap import safe_ratio
-from keel.metrics.scores import LabelSuspect, LabelSuspects
-from keel.metrics.tagging_scores import show_word, tags_in_scheme
+from keel.metrics.scores import LabelSuspects, prediction_errors
+from keel.metrics.tagging_scores import tag_errors, tags_in_scheme
 
 
 def find_label_errors(examples: Examples, predictions: Predictions, most: int) -> LabelSuspects:
@@ -30,24 +30,15 @@ def find_label_errors(examples: Examples, predictions: Predictions, most: int) -
         named = [tuple(names[row].tolist()) for row in predictions.decide()]
     else:
         raise UsageError("--suspects is for labels that are classes or tags: leave it out")
-    order = _ranked(margin)
-    found = [
-        LabelSuspect(
-            where=examples[index].location,
-            label=examples[index].gold,
-            predicted=named[index],
-            confidence=float(confidence[index]),
-            text=examples[index].text,
-            second=examples[index].second,
-        )
-        for index in order[:most].tolist()
-    ]
-    return LabelSuspects(found=found, total=len(order), count=len(examples))
+    ranked = _ranked(margin, confidence)
+    found = prediction_errors(examples, ranked[:most], named)
+    return LabelSuspects(found=found, total=len(ranked), count=len(examples))
 
 
-def _ranked(margin: np.ndarray) -> np.ndarray:
-    """Indices of the suspects, whose margin is not NaN, the largest margin first."""
-    return np.argsort(-margin, kind="stable")[: np.count_nonzero(margin == margin)]
+def _ranked(margin: np.ndarray, confidence: np.ndarray) -> list[tuple[int, float]]:
+    """Indices and confidences of the suspects, whose margin is not NaN, the largest margin first."""
+    order = np.argsort(-margin, kind="stable")[: np.count_nonzero(margin == margin)]
+    return [*zip(order.tolist(), confidence[order].tolist(), strict=True)]
 
 
 def _suspect_labels(estimates: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,14 +71,6 @@ def _suspect_tags(examples: Examples, predictions: TagPredictions, most: int) ->
     sums = np.bincount(predictions.tag_ids[agrees], confidence[agrees], len(names))
     thresholds = safe_ratio(sums, np.bincount(predictions.tag_ids[agrees], minlength=len(names)))
     suspect = ~agrees & (confidence >= thresholds[predictions.tag_ids])
-    order = _ranked(np.where(suspect, confidence, np.nan))
-    found = []
-    for position in order[:most].tolist():
-        sentence, text = show_word(predictions, position)
-        found.append(
-            LabelSuspect(
-                where=examples[sentence].location, label=given[position], predicted=predicted[position],
-                confidence=float(confidence[position]), text=text,
-            )
-        )  # fmt: skip
-    return LabelSuspects(found=found, total=len(order), count=len(given))
+    ranked = _ranked(np.where(suspect, confidence, np.nan), confidence)
+    found = tag_errors(examples, predictions, given, ranked[:most])
+    return LabelSuspects(found=found, total=len(ranked), count=len(given))

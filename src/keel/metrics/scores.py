@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def format_main_score(scores: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionError:
-    """A wrong prediction with its confidence (for regression: the absolute error)."""
+    """An example, or a word, whose prediction differs from its label."""
 
     where: str
     text: str
@@ -55,6 +55,7 @@ class PredictionError:
     label: Any
     predicted: Any
     confidence: float
+    """Probability of the prediction; for regression, the absolute error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,24 +81,10 @@ class ConfusedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSuspect:
-    """An example, or a word, whose given label is likely to be wrong."""
-
-    where: str
-    label: Any
-    """The given label."""
-    predicted: Any
-    confidence: float
-    """Probability of the predicted label (for multi-label, of the presence or absence that is predicted)."""
-    text: str
-    second: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class LabelSuspects:
     """The most likely label errors, in descending order, and how many there are."""
 
-    found: list[LabelSuspect]
+    found: list[PredictionError]
     total: int
     """Suspects among all examples; `found` has the first of them."""
     count: int
@@ -105,7 +92,7 @@ class LabelSuspects:
 
     def write(self, path: Path) -> None:
         """Write the found ones as csv."""
-        columns = [each.name for each in fields(LabelSuspect)]
+        columns = [each.name for each in fields(PredictionError)]
         with open(path, "w", encoding="utf-8", newline="") as file:
             table = csv.writer(file)
             table.writerow(columns)
@@ -234,6 +221,13 @@ def most_confident(
     examples: Examples, wrong: np.ndarray, confidence: np.ndarray, predicted: Sequence[Any]
 ) -> list[PredictionError]:
     """The most confident errors among the `wrong` examples; `predicted` are the predictions of all examples."""
+    return prediction_errors(examples, by_confidence(wrong, confidence), predicted)
+
+
+def prediction_errors(
+    examples: Examples, ranked: Iterable[tuple[int, float]], predicted: Sequence[Any]
+) -> list[PredictionError]:
+    """Errors by index and confidence; `predicted` are the predictions of all examples."""
     return [
         PredictionError(
             where=examples[number].location,
@@ -243,7 +237,7 @@ def most_confident(
             predicted=predicted[number],
             confidence=value,
         )
-        for number, value in by_confidence(wrong, confidence)
+        for number, value in ranked
     ]
 
 

@@ -1,7 +1,7 @@
 """Scores of tags: F1 of entities as in conlleval, or accuracy per word."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -66,12 +66,28 @@ def tags_in_scheme(examples: Examples, known: Sequence[str]) -> list[Sequence[st
     return [write_tags(extract_entities(tags), len(tags), scheme) for tags in truth]
 
 
-def show_word(predictions: TagPredictions, position: int) -> tuple[int, str]:
-    """The sentence of a word, by its position among all words, and the word in brackets with its context."""
-    sentence = int(np.searchsorted(predictions.starts, position, side="right")) - 1
-    number, words = position - int(predictions.starts[sentence]), predictions.texts[sentence][1]
-    shown = [*words[max(0, number - CONTEXT) : number], f"[{words[number]}]", *words[number + 1 : number + CONTEXT]]
-    return sentence, " ".join(shown)
+def tag_errors(
+    examples: Examples, predictions: TagPredictions, true: np.ndarray, ranked: Iterable[tuple[int, float]]
+) -> list[PredictionError]:
+    """Errors by the position of a word among all words and its confidence; the word is in brackets in its context.
+
+    `true` are the tags of all words.
+    """
+    errors: list[PredictionError] = []
+    for position, confidence in ranked:
+        sentence = int(np.searchsorted(predictions.starts, position, side="right")) - 1
+        number, words = position - int(predictions.starts[sentence]), predictions.texts[sentence][1]
+        shown = [*words[max(0, number - CONTEXT) : number], f"[{words[number]}]", *words[number + 1 : number + CONTEXT]]
+        errors.append(
+            PredictionError(
+                where=examples[sentence].location,
+                text=" ".join(shown),
+                label=true[position],
+                predicted=predictions.labels.names[predictions.tag_ids[position]],
+                confidence=confidence,
+            )
+        )
+    return errors
 
 
 def _entity_counts(
@@ -102,16 +118,7 @@ def _most_confident(
     predicted = np.array(predictions.labels.names, dtype=object)[predictions.tag_ids]
     true = np.array([tag for tags in truth for tag in tags], dtype=object)
     wrong = np.flatnonzero(predicted != true)
-    errors: list[PredictionError] = []
-    for position, confidence in by_confidence(wrong, predictions.estimates[wrong]):
-        sentence, shown = show_word(predictions, position)
-        errors.append(
-            PredictionError(
-                where=examples[sentence].location, text=shown, label=true[position],
-                predicted=predicted[position], confidence=confidence,
-            )
-        )  # fmt: skip
-    return errors
+    return tag_errors(examples, predictions, true, by_confidence(wrong, predictions.estimates[wrong]))
 
 
 def _unknown_tags(examples: Examples, truth: list[Sequence[str]], known: Sequence[str]) -> str:
