@@ -16,7 +16,8 @@ from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.memory_sources import plain_source
 from keel.data.notebook_html import html_table
 from keel.data.predictions import PredictionList
-from keel.data.text_inputs import Texts, fill_missing, is_tabular, require_text, text_inputs
+from keel.data.tables import fill_missing
+from keel.data.text_inputs import Texts, is_tabular, require_text, text_inputs
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError

@@ -9,7 +9,7 @@ from keel.checks.corpus_checks import CorpusFacts
 from keel.checks.label_checks import findings_between, label_facts, label_findings
 from keel.checks.similarity_checks import near_duplicate_findings, overlap_findings
 from keel.checks.size_advice import recommend
-from keel.checks.task_detection import detect_task, first_lines, has_labels
+from keel.checks.task_detection import detect_task, first_lines, is_labelled_file
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
@@ -156,7 +156,7 @@ def _labelled(path: Any, task: str, columns: Columns, invalid: RowErrors, on_eve
             remedy = "name the file of targets after it, or give a table with a column for each"
             raise KeelError(f"{examples.source} has sources without targets: {remedy}")
         return examples
-    if isinstance(path, Path) and file_kind(path) == "txt" and not has_labels(path, columns):
+    if isinstance(path, Path) and file_kind(path) == "txt" and not is_labelled_file(path, columns):
         return None
     rows = RowErrors()
     for pair in (True, False):

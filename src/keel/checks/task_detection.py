@@ -6,12 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from keel.data.labelled_lines import has_leading_labels, is_tree
 from keel.data.markup import markup_kind
 from keel.data.memory_sources import Frame, is_records
 from keel.data.multiple_choice_files import CHOICES, PUBLISHED
 from keel.data.table_files import read_json_records, read_rows, read_table
-from keel.data.table_sources import is_table_line
+from keel.data.table_sources import has_labels
 from keel.data.tables import Columns
 from keel.data.tagged_files import has_tags, tag_file
 from keel.data.tagged_sentences import TAGS, WORDS
@@ -51,13 +50,11 @@ def detect_task(source: Any, columns: Columns) -> str:
         return ""
 
 
-def has_labels(path: Path, columns: Columns) -> bool:
+def is_labelled_file(path: Path, columns: Columns) -> bool:
     """Whether a plain text or JSON file holds labelled texts."""
     if file_suffix(path) == ".json":  # an array of objects; other documents are refused when they are read
         return True
-    lines = [line for line in first_lines(path, columns) if line.strip()]
-    first = lines[0] if lines else ""
-    return is_table_line(first) or is_tree(first) or has_leading_labels(lines)
+    return has_labels(line for line in first_lines(path, columns) if line.strip())
 
 
 def first_lines(path: Path, columns: Columns) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, Value, is_null, label_names, parse_labels
+from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, Value, label_names, parse_labels
 from keel.data.table_sources import load_table
 from keel.data.tables import (
     DEFAULT_COLUMNS,
@@ -243,8 +243,8 @@ def table_examples(
     if label is not None:
         kind, values = parse_labels(table, label, columns.labels, on_event)
     return Examples(
-        texts=column_texts(table, text, "text", on_event),
-        seconds=None if second is None else column_texts(table, second, "second", on_event),
+        texts=table.texts(text, "text", on_event),
+        seconds=None if second is None else table.texts(second, "second", on_event),
         values=values,
         locations=table.locations,
         kind=kind,
@@ -252,19 +252,6 @@ def table_examples(
         columns=tuple(table.columns) if table.header else (),
         names=tuple(sorted({name for value in set(values) for name in label_names(value)})),
     )
-
-
-def column_texts(table: Table, column: int, flag: str, on_event: OnEvent) -> list[str]:
-    """The texts of a column; where some have no value, these are empty, as in a csv file."""
-    cells = table.cells[column]
-    missing = [index for index, cell in enumerate(cells) if not isinstance(cell, str) and is_null(cell)]
-    if not missing or len(missing) == len(cells):
-        return table.texts(column, flag)
-    what = pluralize(len(missing), "text is missing and read as empty", "texts are missing and read as empty")
-    note(on_event, f"{table.locations[missing[0]]}: {what}, the first here")
-    columns = [*table.cells]
-    columns[column] = ["" if not isinstance(cell, str) and is_null(cell) else cell for cell in cells]
-    return replace(table, cells=columns).texts(column, flag)
 
 
 def skip_unlabelled(examples: Examples, on_event: OnEvent = ignore) -> Examples:

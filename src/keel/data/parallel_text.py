@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.data.examples import Examples, column_texts
+from keel.data.examples import Examples
 from keel.data.label_kinds import TextTarget
+from keel.data.memory_sources import Frame
 from keel.data.table_sources import load_table
 from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table
 from keel.data.text_files import open_text
@@ -71,9 +72,7 @@ def read_sources(source: Any, columns: Columns, on_event: OnEvent | None = None)
     table = _table(source, columns, ignore)
     if not len(table):
         return [], table.locations
-    column = _source_target_columns(table, columns)[0]
-    texts = table.texts(column, "text") if on_event is None else column_texts(table, column, "text", on_event)
-    return texts, table.locations
+    return table.texts(_source_target_columns(table, columns)[0], "text", on_event), table.locations
 
 
 def _parallel_files(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:
@@ -100,8 +99,8 @@ def _table(source: Any, columns: Columns, on_event: OnEvent) -> Table:
         if not isinstance(record, dict):
             what = f"{NESTED!r} is {record!r:.60}, not both texts by language"
             raise KeelError(f"{table.locations[index]}: {what}: correct it, or drop the row")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    return replace(table, columns=names, cells=[[record.get(name) for record in records] for name in names])
+    frame = Frame.of_records(records)
+    return replace(table, columns=frame.names, cells=frame.cells)
 
 
 def _source_target_columns(table: Table, columns: Columns) -> tuple[int, int | None]:

@@ -4,15 +4,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
-from keel.data.labelled_lines import label_file, parse_labelled_lines, read_label_file
+from keel.data.labelled_lines import has_leading_labels, is_tree, label_file, parse_labelled_lines, read_label_file
 from keel.data.markup import markup_kind, refuse_markup
 from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.separators import choose_separator
@@ -86,14 +86,12 @@ def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
 def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool) -> Table:
     kind, encoding = file_kind(path), columns.encoding
     if kind in ("jsonl", "parquet"):
-        found = list(read_table(path, encoding, on_event))
-        return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))
+        return _numbered_records(name, read_table(path, encoding, on_event))
     if kind in ("csv", "tsv", "xlsx") or columns.separator != "auto":
         separator = _grid_separator(path, name, columns, on_event, pair)
         return _grid(name, read_rows(path, encoding, on_event, separator), columns, pair)
     if file_suffix(path) == ".json" and markup_kind(path, encoding) in ("JSON array of objects", "JSON lines"):
-        found = read_json_records(path, encoding, on_event)
-        return _records(name, [record for _, record in found], Locations(f"{name}:", [number for number, _ in found]))
+        return _numbered_records(name, read_json_records(path, encoding, on_event))
     refuse_markup(path, name, encoding)
     file = open_text(path, encoding, on_event)
     first = next((line for _, line in file.numbered_lines(cut=True) if line.strip()), "")
@@ -123,9 +121,22 @@ def is_table_line(line: str) -> bool:
     return line.startswith(FASTTEXT) or "\t" in line or line.count("||") == 3
 
 
-def _records(source: str, records: list[dict[str, Any]], locations: Locations) -> Table:
-    columns = list(dict.fromkeys(name for row in records for name in row))
-    return Table(source, columns, [[row.get(name) for row in records] for name in columns], locations)
+def has_labels(lines: Iterable[str]) -> bool:
+    """Whether the lines of a text file, without blank ones, have labels: in columns, in trees or before the texts."""
+    lines = iter(lines)
+    first = next(lines, "")
+    return is_table_line(first) or is_tree(first) or has_leading_labels(chain([first], lines))
+
+
+def _numbered_records(name: str, found: Iterable[tuple[int, dict[str, Any]]]) -> Table:
+    """The table of records with the numbers of their lines."""
+    found = list(found)
+    return _records(name, [record for _, record in found], Locations(f"{name}:", [number for number, _ in found]))
+
+
+def _records(source: str, records: Sequence[dict[str, Any]], locations: Locations) -> Table:
+    frame = Frame.of_records(records)
+    return Table(source, frame.names, frame.cells, locations)
 
 
 def _fasttext(name: str, lines: list[str], locations: Locations) -> Table:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar, overload
 
 from keel.config import Validated
-from keel.data.label_kinds import LabelKind
+from keel.data.label_kinds import LabelKind, is_null
 from keel.data.memory_sources import TEXTS
 from keel.data.separators import check_separator
 from keel.errors import KeelError, row_error
-from keel.events import pluralize
+from keel.events import OnEvent, note, pluralize
 
 Item = TypeVar("Item", covariant=True)
 
@@ -137,9 +137,11 @@ class Table:
             raise KeelError(f"{self.source} has no column {name!r}: it has {known} (choose with --{flag}-column)")
         return self.columns.index(name)
 
-    def texts(self, column: int, flag: str) -> list[str]:
-        """The cells of a column, all of which must be strings."""
+    def texts(self, column: int, flag: str, on_event: OnEvent | None = None) -> list[str]:
+        """The cells of a column, all of which must be strings; with `on_event` see `fill_missing`."""
         texts = self.cells[column]
+        if on_event is not None:
+            texts = fill_missing(texts, on_event, self.locations)
         if set(map(type, texts)) != {str}:
             for value, location in zip(texts, self.locations, strict=True):
                 if not isinstance(value, str):
@@ -147,6 +149,20 @@ class Table:
                     row_error(KeelError(f"{location}: the text is {value!r}, not a string: {remedy}"))
             return ["" if not isinstance(value, str) else value for value in texts]
         return texts
+
+
+def fill_missing(texts: list[Any], on_event: OnEvent, locations: Sequence[str] | None = None) -> list[Any]:
+    """Texts with an empty one for each that has no value, as in a csv file, and a note; unchanged where none has one.
+
+    Without `locations` they are the items of a list.
+    """
+    missing = {number for number, text in enumerate(texts) if not isinstance(text, str) and is_null(text)}
+    if not missing or len(missing) == len(texts):
+        return texts
+    first = min(missing)
+    what = pluralize(len(missing), "text is missing and read as empty", "texts are missing and read as empty")
+    note(on_event, f"{locations[first] if locations else f'item {first}'}: {what}, the first here")
+    return ["" if number in missing else text for number, text in enumerate(texts)]
 
 
 def is_header(table: Table, columns: Columns, pair: bool) -> bool:

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from keel.data.examples import column_texts
-from keel.data.label_kinds import is_null
 from keel.data.memory_sources import Frame, is_records, plain_source
 from keel.data.table_sources import load_table
-from keel.data.tables import Columns, choose_columns
+from keel.data.tables import Columns, choose_columns, fill_missing
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore, note, pluralize
+from keel.events import OnEvent, ignore
 
 Texts = Any
 """A str, which is the text itself, a list, array, column or iterator of strs, a record, records, or a DataFrame."""
@@ -53,18 +51,4 @@ def is_tabular(source: Any) -> bool:
 def tabular_texts(source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[str]:
     """The column of texts of a table, of records or of one record."""
     table = load_table(source, columns, ignore, pair=False)
-    if not len(table):
-        return []
-    column = choose_columns(table, columns, pair=False)[0]
-    return table.texts(column, "text") if on_event is None else column_texts(table, column, "text", on_event)
-
-
-def fill_missing(items: list[Any], on_event: OnEvent) -> list[Any]:
-    """The items with an empty text for each missing one and a note; unchanged where all are missing."""
-    missing = [number for number, item in enumerate(items) if not isinstance(item, str) and is_null(item)]
-    if not missing or len(missing) == len(items):
-        return items
-    what = pluralize(len(missing), "text is missing and read as empty", "texts are missing and read as empty")
-    note(on_event, f"item {missing[0]}: {what}, the first here")
-    absent = {*missing}
-    return ["" if number in absent else item for number, item in enumerate(items)]
+    return table.texts(choose_columns(table, columns, pair=False)[0], "text", on_event) if len(table) else []

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.examples import Examples
-from keel.data.labelled_lines import has_leading_labels, is_tree, label_file
+from keel.data.labelled_lines import label_file
 from keel.data.markup import markup_kind
-from keel.data.table_sources import is_table_line
+from keel.data.table_sources import has_labels
 from keel.data.tables import Columns, Locations
 from keel.data.text_files import TextFile, file_kind, open_text
 from keel.events import OnEvent, note
@@ -31,21 +31,17 @@ def plain_text_parts(source: Any, columns: Columns, on_event: OnEvent) -> Iterat
         return None
     lines = (line for _, line in _filled_lines(open_text(path, columns.encoding)))
     first = next(lines, "")
-    if not first or is_table_line(first) or is_tree(first) or has_leading_labels(chain([first], lines)):
+    if not first or has_labels(chain([first], lines)):
         return None
     file = open_text(path, columns.encoding, on_event)
     note(on_event, f"{source}: text in column 1, no labels")
-    return _parts(_filled_lines(file), str(source))
+    return (_examples(part, str(source)) for part in _parts(_filled_lines(file)))
 
 
 def split_examples(examples: Examples) -> Iterator[Examples]:
     """Examples in parts of about PART characters: results come early, in bounded memory."""
-    start = size = 0
-    for index, text in enumerate(examples.texts):
-        size += len(text) + PER_TEXT
-        if size >= PART or index == len(examples) - 1:
-            yield examples[start : index + 1]
-            start, size = index + 1, 0
+    for part in _parts(enumerate(examples.texts)):
+        yield examples[part[0][0] : part[-1][0] + 1]
 
 
 def _filled_lines(file: TextFile) -> Iterator[tuple[int, str]]:
@@ -53,21 +49,21 @@ def _filled_lines(file: TextFile) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in lines if line and not line.isspace())
 
 
-def _parts(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Examples]:
-    numbers: list[int] = []
-    texts: list[str] = []
+def _parts(numbered: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    """Numbered texts in parts of about PART characters."""
+    part: list[tuple[int, str]] = []
     size = 0
-    for number, line in lines:
-        numbers.append(number)
-        texts.append(line)
-        size += len(line) + PER_TEXT
+    for number, text in numbered:
+        part.append((number, text))
+        size += len(text) + PER_TEXT
         if size >= PART:
-            yield _examples(texts, numbers, name)
-            numbers, texts, size = [], [], 0
-    if texts:
-        yield _examples(texts, numbers, name)
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
-def _examples(texts: list[str], numbers: list[int], name: str) -> Examples:
-    locations = Locations(f"{name}:", numbers)
+def _examples(part: list[tuple[int, str]], name: str) -> Examples:
+    locations = Locations(f"{name}:", [number for number, _ in part])
+    texts = [text for _, text in part]
     return Examples(texts=texts, values=[None] * len(texts), locations=locations, kind=None, source=name)

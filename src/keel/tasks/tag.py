@@ -17,9 +17,9 @@ from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labe
 from keel.data.input_windows import PackedInputs, overlapping_windows
 from keel.data.label_kinds import TagLabels
 from keel.data.predictions import Predictions, TagPredictions, is_segmentation
+from keel.data.tables import fill_missing
 from keel.data.tag_schemes import Scheme, allowed_transitions, detect_scheme, is_entity_tag
 from keel.data.tagged_sentences import read_tagged_sentences, split_words, words_or_texts
-from keel.data.text_inputs import fill_missing
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,16 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
-from keel.data.examples import (
-    DEFAULT_COLUMNS,
-    Columns,
-    Example,
-    Examples,
-    Labels,
-    column_texts,
-    read_examples,
-    skip_unlabelled,
-)
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples, skip_unlabelled
 from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
 from keel.data.table_sources import load_table
@@ -197,9 +187,8 @@ class Task(EncoderObjective):
         if not len(table):
             return []
         text, second, _ = choose_columns(table, columns, pair=cls.pair)
-        read = table.texts if on_event is None else partial(column_texts, table, on_event=on_event)
-        seconds = [None] * len(table) if second is None else read(second, "second")
-        rows = zip(read(text, "text"), seconds, table.locations, strict=True)
+        seconds = [None] * len(table) if second is None else table.texts(second, "second", on_event)
+        rows = zip(table.texts(text, "text", on_event), seconds, table.locations, strict=True)
         return [Example(first, other, None, location) for first, other, location in rows]
 
     @staticmethod
