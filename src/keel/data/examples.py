@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, Value, label_names, parse_labels
+from keel.data.label_columns import parse_labels
+from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, Value, label_names
 from keel.data.table_sources import load_table
 from keel.data.tables import (
     DEFAULT_COLUMNS,

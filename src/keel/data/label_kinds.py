@@ -12,22 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.errors import KeelError
-from keel.events import OnEvent, note
 
 if TYPE_CHECKING:
     from keel.data.examples import Examples, Labels
-    from keel.data.tables import Table
 
 POSITIVE = {"1", "true", "yes", "y", "positive", "pos", "good", "entailment", "duplicate", "paraphrase", "spam"}
 """Names of the positive class of two."""
-SCORES = ("score", "similarity")
-"""Columns whose decimals are numbers, not class names."""
-
-MISSING = {"", "nan", "<na>", "#n/a"}
-"""Labels, in lower case, of rows without one."""
-
-NULL_TYPES = ("NAType", "NaTType")
-
 Value = str | tuple[str, ...] | float
 """A label as read from a file."""
 
@@ -328,72 +318,6 @@ class TextTarget(LabelKind):
 
     def names_in(self, value: Any) -> tuple[str, ...]:
         return ()
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a label is missing: None, empty, whitespace, or the text that other programs write for no value."""
-    return value.strip().lower() in MISSING if isinstance(value, str) else is_null(value)
-
-
-def is_null(value: Any) -> bool:
-    """Whether a cell has no value: None, NaN, or pandas' NA and NaT."""
-    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in NULL_TYPES
-
-
-def parse_labels(
-    table: "Table", column: int, requested: str, on_event: OnEvent
-) -> tuple[LabelKind | None, list[Value | None]]:
-    """The kind of the labels in a column, None if it is empty, and the labels; None for a row without one."""
-    raw, locations = table.cells[column], table.locations
-    # With --labels multi an empty cell is a label: none of the classes.
-    none_is_a_label = requested == "multi"
-    labelled = [index for index, cell in enumerate(raw) if not is_missing(cell) or (none_is_a_label and cell == "")]
-    present = raw if len(labelled) == len(raw) else [raw[index] for index in labelled]
-    if all(map(is_missing, present)):
-        return None, [None] * len(raw)
-    if present is raw:
-        kind = _infer_kind(table, column, raw, locations, requested, on_event)
-        return kind, kind.parse_all(raw, locations)
-    if all(isinstance(value, float) and value.is_integer() for value in present):
-        present = [int(value) for value in present]  # pandas reads integers with missing values as floats
-    locations = locations.take(labelled)
-    kind = _infer_kind(table, column, present, locations, requested, on_event)
-    values: list[Value | None] = [None] * len(raw)
-    for index, value in zip(labelled, kind.parse_all(present, locations), strict=True):
-        values[index] = value
-    return kind, values
-
-
-def _infer_kind(
-    table: "Table", column: int, raw: list[Any], locations: Sequence[str], requested: str, on_event: OnEvent
-) -> LabelKind:
-    """The kind of these labels; numbers are class names, such as stars, unless they look like scores, with decimals."""
-    if requested in LABEL_KINDS:
-        return LABEL_KINDS[requested]()
-    if table.kind is not None:
-        return table.kind
-    if any(isinstance(value, list | tuple | set) for value in raw):
-        return MultiLabel()
-    counts = Counter(map(str, raw))
-    numbers = {text: parse_number(text) for text in counts}
-    decimals = sum(count for text, count in counts.items() if numbers[text] is not None and "." in text)
-    # Decimals that hardly ever repeat are measurements; a few that repeat are names, such as versions or stars.
-    measured = len(counts) > max(20, len(raw) // 2) and 2 * decimals > len(raw)
-    if None in numbers.values() and measured:
-        odd = next(index for index, value in enumerate(raw) if numbers[str(value)] is None)
-        what = f"the label {raw[odd]!r} is not a number, though most labels are"
-        raise KeelError(f"{locations[odd]}: {what}: correct it, or use --labels single")
-    if None in numbers.values() or not decimals:
-        return SingleLabel()
-    scores = measured or table.columns[column].lower() in SCORES or not isinstance(raw[0], str)
-    if scores and any(number % 1 for number in numbers.values() if number):
-        note(on_event, f"{table.source}: labels are numbers (regression); --labels single makes each of them a class")
-        return Regression()
-    classes = sorted(counts)
-    shown = ", ".join(classes[:4]) + (", ..." if len(classes) > 4 else "")
-    what = f"labels look like numbers and are read as {len(classes)} classes ({shown})"
-    note(on_event, f"{table.source}: {what}; --labels regression reads them as numbers")
-    return SingleLabel()
 
 
 def _class_ids(examples: "Examples", names: tuple[str, ...]) -> dict[Any, list[int]]:

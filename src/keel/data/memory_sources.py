@@ -13,6 +13,8 @@ TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body",
 """Usual names of the column of texts, in the order in which they are tried."""
 TO_LIST = ("to_pylist", "tolist", "to_list")
 """Methods of arrays and columns (pyarrow; NumPy and pandas; polars) that return Python values."""
+NULL_TYPES = ("NAType", "NaTType")
+"""pandas' types of a missing value; pandas need not be installed."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ def source_items(source: Any) -> list[Any]:
 def is_records(items: Any) -> bool:
     """Whether this is a list of records."""
     return isinstance(items, list) and bool(items) and all(isinstance(item, Mapping) for item in items)
+
+
+def is_null(value: Any) -> bool:
+    """Whether a cell has no value: None, NaN, or pandas' NA and NaT."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in NULL_TYPES
 
 
 def _columns(source: Mapping[Any, Any]) -> Frame | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from keel.data.examples import table_examples
 from keel.data.label_cleaning import clean_examples
-from keel.data.label_kinds import is_null, label_names
+from keel.data.label_kinds import label_names
+from keel.data.memory_sources import is_null
 from keel.data.table_sources import load_table
 from keel.data.tables import Columns, Table, choose_columns
 from keel.data.text_files import file_kind

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar, overload
 
 from keel.config import Validated
-from keel.data.label_kinds import LabelKind, is_null
-from keel.data.memory_sources import TEXTS
+from keel.data.label_kinds import LabelKind
+from keel.data.memory_sources import TEXTS, is_null
 from keel.data.separators import check_separator
 from keel.errors import KeelError, row_error
 from keel.events import OnEvent, note, pluralize
