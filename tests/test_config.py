@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 
-from keel import config
+from keel import config, toml_files
 from keel.api.settings import TextSettings
 from keel.config import Ge, Gt, Le, Lt, Validated, from_dict, parse_value, replace
 from keel.data.examples import Columns
@@ -56,14 +56,14 @@ FULL = Recipe(
 
 def test_round_trip_through_toml_and_json_changes_nothing() -> None:
     plain = config.to_dict(FULL)
-    assert config.from_dict(Recipe, tomllib.loads(config.write_toml(plain))) == FULL
+    assert config.from_dict(Recipe, tomllib.loads(toml_files.write_toml(plain))) == FULL
     assert config.from_dict(Recipe, json.loads(json.dumps(plain))) == FULL
     assert plain["kinds"] == ["x", "y,z"]
 
 
 def test_toml_puts_settings_before_tables_and_quotes_odd_keys() -> None:
     values = {"b": {"c": {}, "d": 1.5}, "a b": [True, {"x": 1}], "e": float("inf")}
-    text = config.write_toml(values)
+    text = toml_files.write_toml(values)
     assert text == '"a b" = [true, {x = 1}]\ne = inf\n\n[b]\nd = 1.5\n\n[b.c]\n'
     assert tomllib.loads(text) == values
 
@@ -163,15 +163,15 @@ def test_help_is_the_string_below_a_field_own_or_inherited() -> None:
 def test_toml_file_is_read_or_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_text('\ufeffcorpus = "语料"\n', encoding="utf-8")
-    assert config.read_toml(path) == {"corpus": "语料"}
+    assert toml_files.read_toml(path) == {"corpus": "语料"}
     path.write_text("a = 1\nb = = 2\n")
     with pytest.raises(KeelError, match=r"r\.toml:2: invalid TOML"):
-        config.read_toml(path)
+        toml_files.read_toml(path)
     path.write_bytes(b"a = '\xff'")
     with pytest.raises(KeelError, match="UTF-8"):
-        config.read_toml(path)
+        toml_files.read_toml(path)
     with pytest.raises(KeelError, match="No such file"):
-        config.read_toml(tmp_path / "absent.toml")
+        toml_files.read_toml(tmp_path / "absent.toml")
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [

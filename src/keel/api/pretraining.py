@@ -14,7 +14,7 @@ from keel.api.progress import repeating_command, shows_progress
 from keel.api.run_folder import TOKENIZER, hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens
-from keel.config import Doc, replace, to_dict, unknown_name, write_toml
+from keel.config import Doc, replace, to_dict, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.documents import Documents
@@ -28,6 +28,7 @@ from keel.model import Model
 from keel.model_card import Card
 from keel.systems.system import CountBased, CountingObjective, System
 from keel.tasks import TASKS
+from keel.toml_files import write_toml
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World

@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
-from keel.config import SYNONYMS, Doc, help_of, parse_value, read_toml
+from keel.config import SYNONYMS, Doc, help_of, parse_value
 from keel.errors import UsageError, flag_of
 from keel.formats.upgrades import DROPPED_SETTINGS, RENAMED_TASKS, new_names
+from keel.toml_files import read_toml
 
 BARE_SECTIONS = ("columns", "head", "search", "sampling")
 """Sections whose fields have flags without the section's name: data columns, task head, decoding."""
