@@ -23,13 +23,26 @@ from keel.systems.electra import Electra
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
 
+
+def _task_classes(name: str, *more: str) -> dict[str, set[str]]:
+    """The classes of tasks with a linear layer; `more` are further parts of those for whole texts."""
+    return {
+        f"{name}ForSequenceClassification": {BODY, *more, CLASSIFIER},
+        f"{name}{TAGGING}": {BODY, CLASSIFIER},
+        f"{name}{MULTIPLE_CHOICE}": {BODY, *more, CLASSIFIER},
+    }
+
+
+def _bert_settings(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Settings of a BERT that its folder does not have."""
+    return {"sequence_length": min(values["max_positions"], 4096), **more}
+
+
 BERT = Architecture(
     system=Bert,
     model_type="bert",
     classes={
-        "BertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
-        f"Bert{TAGGING}": {BODY, CLASSIFIER},
-        f"Bert{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        **_task_classes("Bert", POOLER),
         "BertForPreTraining": {BODY, POOLER, WORD_HEAD, NEXT_HEAD},
         "BertForMaskedLM": {BODY, WORD_HEAD},
         "BertModel": {BODY, POOLER},
@@ -55,10 +68,9 @@ BERT = Architecture(
     },
     vocab_size=30_522,
     mlp_size=3072,
-    more_settings=lambda values, parts: {
-        "sequence_length": min(values["max_positions"], 4096),
-        "pair_objective": "nsp" if NEXT_HEAD in parts or WORD_HEAD not in parts else "none",
-    },
+    more_settings=lambda values, parts: _bert_settings(
+        values, pair_objective="nsp" if NEXT_HEAD in parts or WORD_HEAD not in parts else "none"
+    ),
     modules={
         "encoder.words": "bert.embeddings.word_embeddings",
         "encoder.positions": "bert.embeddings.position_embeddings",
@@ -94,13 +106,19 @@ BERT = Architecture(
     untrained=lambda system: set() if system.predicts_pairs else {NEXT_HEAD},
     holds=lambda system: system.variant == "bert",
 )
+
+
+def _bert_encoder(prefix: str) -> dict[str, str]:
+    """BERT's modules of the encoder, under another prefix."""
+    body = {ours: theirs for ours, theirs in BERT.modules.items() if ours.startswith("encoder.")}
+    return {ours: theirs.replace(BERT.prefix, prefix, 1) for ours, theirs in body.items()}
+
+
 ELECTRA = Architecture(
     system=Electra,
     model_type="electra",
     classes={
-        "ElectraForSequenceClassification": {BODY, POOLER, CLASSIFIER},
-        f"Electra{TAGGING}": {BODY, CLASSIFIER},
-        f"Electra{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        **_task_classes("Electra", POOLER),
         "ElectraForPreTraining": {BODY, DETECTION_HEAD},
         "ElectraModel": {BODY},
     },
@@ -109,13 +127,9 @@ ELECTRA = Architecture(
     supported={**BERT.supported, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     vocab_size=30_522,
     mlp_size=1024,
-    more_settings=lambda values, parts: {"sequence_length": min(values["max_positions"], 4096)},
+    more_settings=lambda values, parts: _bert_settings(values),
     modules={
-        **{
-            ours: theirs.replace("bert.", "electra.", 1)
-            for ours, theirs in BERT.modules.items()
-            if ours.startswith("encoder.")
-        },
+        **_bert_encoder("electra."),
         "encoder.project": "electra.embeddings_project",
         "encoder.pooler": "classifier.dense",
         "transform": "discriminator_predictions.dense",
@@ -154,7 +168,7 @@ ELECTRA_GENERATOR = replace(
     },
     whole=(WORD_HEAD,),
     supported={**ELECTRA.supported, "hidden_act": "gelu"},  # its head has GELU whatever the activation
-    more_settings=lambda values, parts: {**ELECTRA.more_settings(values, parts), "generator_only": True},
+    more_settings=lambda values, parts: _bert_settings(values, generator_only=True),
     modules={
         **{ours: theirs for ours, theirs in ELECTRA.modules.items() if ours != "detector"},
         "transform": "generator_predictions.dense",
@@ -174,9 +188,7 @@ ROBERTA = Architecture(
     system=Bert,
     model_type="roberta",
     classes={
-        "RobertaForSequenceClassification": {BODY, POOLER, CLASSIFIER},
-        f"Roberta{TAGGING}": {BODY, CLASSIFIER},
-        f"Roberta{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        **_task_classes("Roberta", POOLER),
         "RobertaForMaskedLM": {BODY, WORD_HEAD},
         "RobertaModel": {BODY, POOLER},
     },
@@ -186,17 +198,9 @@ ROBERTA = Architecture(
     supported={**BERT.supported, "hidden_act": "gelu", "pad_token_id": 1},
     vocab_size=50_265,
     mlp_size=3072,
-    more_settings=lambda values, parts: {
-        "variant": "roberta",
-        "sequence_length": min(values["max_positions"], 4096),
-        "pair_objective": "none",
-    },
+    more_settings=lambda values, parts: _bert_settings(values, variant="roberta", pair_objective="none"),
     modules={
-        **{
-            ours: theirs.replace("bert.", "roberta.", 1)
-            for ours, theirs in BERT.modules.items()
-            if ours.startswith("encoder.")
-        },
+        **_bert_encoder("roberta."),
         "transform": "lm_head.dense",
         "norm": "lm_head.layer_norm",
         "bias": "lm_head.bias",
@@ -223,9 +227,7 @@ DISTILBERT = Architecture(
     system=Bert,
     model_type="distilbert",
     classes={
-        "DistilBertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
-        f"DistilBert{TAGGING}": {BODY, CLASSIFIER},
-        f"DistilBert{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        **_task_classes("DistilBert", POOLER),
         "DistilBertForMaskedLM": {BODY, WORD_HEAD},
         "DistilBertModel": {BODY},
     },
@@ -242,11 +244,7 @@ DISTILBERT = Architecture(
     },
     vocab_size=30_522,
     mlp_size=3072,
-    more_settings=lambda values, parts: {
-        "variant": "distilbert",
-        "sequence_length": min(values["max_positions"], 4096),
-        "pair_objective": "none",
-    },
+    more_settings=lambda values, parts: _bert_settings(values, variant="distilbert", pair_objective="none"),
     modules={
         "encoder.words": "distilbert.embeddings.word_embeddings",
         "encoder.positions": "distilbert.embeddings.position_embeddings",
@@ -305,10 +303,7 @@ GPT2 = Architecture(
         "classifier": "classifier",
     },
     prefix="transformer.",
-    parts={
-        "transformer.": BODY,
-        "classifier.": CLASSIFIER,
-    },
+    parts={"transformer.": BODY, "classifier.": CLASSIFIER},
     ties={"lm_head.weight": "transformer.wte.weight"},
     buffers=r".*\.attn\.(bias|masked_bias)",
     transposed=frozenset({"qkv", "out", "expand", "contract"}),
@@ -318,13 +313,7 @@ GPT2 = Architecture(
 
 def _keel_architecture(system: type[System]) -> KeelArchitecture:
     name = system.__name__
-    classes = {
-        f"{name}ForSequenceClassification": {BODY, CLASSIFIER},
-        f"{name}{TAGGING}": {BODY, CLASSIFIER},
-        f"{name}{MULTIPLE_CHOICE}": {BODY, CLASSIFIER},
-        f"{name}ForPreTraining": {BODY, OBJECTIVE_HEAD},
-        f"{name}Model": {BODY},
-    }
+    classes = _task_classes(name) | {f"{name}ForPreTraining": {BODY, OBJECTIVE_HEAD}, f"{name}Model": {BODY}}
     return KeelArchitecture(system=system, model_type=system.name, classes=classes, whole=(OBJECTIVE_HEAD,))
 
 
