@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from keel.checks import check
-from keel.checks.shingles import near_duplicates, signatures
+from keel.checks.shingles import near_duplicates, overlapping, signatures
 from keel.cli import main
+from keel.data.corpus import Corpus
 
 WORDS = [f"{start}{number}" for start in "abcdefgh" for number in range(100)]
 
@@ -73,3 +74,9 @@ def test_chinese_is_compared_by_characters(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text("本作是战国无双系列的正统第三续作。\n", encoding="utf-8")
     report = check(tmp_path / "test.txt", against=tmp_path / "corpus.txt")
     assert any("1 of 1 text (100.0%)" in each.cause for each in report.findings)
+
+
+def test_overlap_after_letters_that_become_longer_in_lower_case() -> None:
+    shared = "the quick brown fox jumps over the lazy dog and then sleeps soundly"
+    (found,), _ = overlapping([shared], Corpus.of([f"İzmir, İstanbul.\n{shared} all day"]))
+    assert (found.where, found.words) == ("the list:2", shared)

@@ -31,8 +31,9 @@ MULTIPLIERS = np.random.default_rng(0).integers(1, 1 << 62, 64, dtype=np.uint64)
 
 def word_hashes(text: str) -> np.ndarray:
     """[words] hashes of the words of a text in lower case."""
-    words = WORD.findall(text.lower())
-    return np.fromiter(map(zlib.crc32, "\n".join(words).encode("utf-8", "replace").split(b"\n")), np.uint64, len(words))
+    words = WORD.findall(text)  # before lowering, which may change the length
+    lowered = "\n".join(words).lower().encode("utf-8", "replace").split(b"\n")
+    return np.fromiter(map(zlib.crc32, lowered), np.uint64, len(words))
 
 
 def ngram_hashes(words: np.ndarray, n: int) -> np.ndarray:
@@ -120,7 +121,7 @@ def overlapping(texts: Sequence[str], corpus: Corpus) -> tuple[list[Overlap], in
             new = [index for index in owners[low[position] : high[position]].tolist() if index not in found]
             if not new:
                 continue
-            spans = [match.span() for match in WORD.finditer(text.lower())][position : position + OVERLAP]
+            spans = [match.span() for match in WORD.finditer(text)][position : position + OVERLAP]
             start, end = spans[0][0], spans[-1][1]
             where = f"{name}:{line + text.count(chr(10), 0, start)}"
             found |= {index: Overlap(index, where, " ".join(text[start:end].split())) for index in new}
