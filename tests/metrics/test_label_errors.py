@@ -109,7 +109,7 @@ def test_tags_of_words(tmp_path: Path) -> None:
     assert suspects.count == 123
 
 
-def test_what_has_no_labels_is_refused() -> None:
+def test_what_has_no_labels_is_refused_before_the_data_is_read() -> None:
     numbers = keel.finetune("onehot", [("a b", 1.5), ("b c", 2.5), ("c d", 0.5)], dev=None, labels="regression")
     with pytest.raises(UsageError, match="suspects"):
-        keel.evaluate(numbers, [("a b", 1.5)], suspects=1)
+        keel.evaluate(numbers, "absent.tsv", suspects=1)

@@ -18,7 +18,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
 from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
 from keel.generation.beam_search import BeamSearch
-from keel.metrics.label_errors import find_label_errors
+from keel.metrics.label_errors import find_label_errors, supports_label_errors
 from keel.metrics.scores import Scores
 from keel.systems.capabilities import LanguageModelSystem
 
@@ -50,8 +50,8 @@ def evaluate(
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values, by)
-    if suspects and (by or known.task is None):
-        raise UsageError("--suspects needs a model that was fine-tuned for labels: leave it out")
+    if suspects and (by or known.task is None or not supports_label_errors(known.task.labels.kind)):
+        raise UsageError("--suspects needs a model that was fine-tuned for classes or tags: leave it out")
     encoding = values.get("encoding", "auto")
     in_file = known.task is None and isinstance(data, str | Path) and os.path.isfile(data)
     benchmark = in_file and published_form(data, encoding)

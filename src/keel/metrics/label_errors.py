@@ -7,12 +7,16 @@ its most probable label j is not the given one, and p(j) >= t_j; suspects are ra
 import numpy as np
 
 from keel.data.examples import Examples
-from keel.data.label_kinds import MultiLabel, SingleLabel
+from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, TagLabels
 from keel.data.predictions import Predictions, TagPredictions
-from keel.errors import UsageError
 from keel.metrics.bootstrap import safe_ratio
 from keel.metrics.scores import LabelSuspects, prediction_errors
 from keel.metrics.tagging_scores import tag_errors, tags_in_scheme
+
+
+def supports_label_errors(kind: LabelKind) -> bool:
+    """Whether labels are classes or tags, of which the wrong ones can be found."""
+    return isinstance(kind, SingleLabel | MultiLabel | TagLabels)
 
 
 def find_label_errors(examples: Examples, predictions: Predictions, most: int) -> LabelSuspects:
@@ -22,14 +26,13 @@ def find_label_errors(examples: Examples, predictions: Predictions, most: int) -
     if isinstance(predictions.labels.kind, SingleLabel):
         confidence, margin = _suspect_labels(predictions.estimates, predictions.labels.targets(examples).numpy())
         named = [predictions.labels.names[number] for number in predictions.estimates.argmax(1)]
-    elif isinstance(predictions.labels.kind, MultiLabel):
+    else:
+        assert isinstance(predictions.labels.kind, MultiLabel)
         confidence, margin = _suspect_label_sets(
             predictions.estimates, predictions.labels.targets(examples).numpy() > 0
         )
         names = np.array(predictions.labels.names, dtype=object)
         named = [tuple(names[row].tolist()) for row in predictions.decide()]
-    else:
-        raise UsageError("--suspects is for labels that are classes or tags: leave it out")
     ranked = _ranked(margin, confidence)
     found = prediction_errors(examples, ranked[:most], named)
     return LabelSuspects(found=found, total=len(ranked), count=len(examples))
