@@ -17,6 +17,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Literal,
     Self,
     TypeVar,
@@ -127,6 +128,8 @@ class Validated:
     given: frozenset[str]
     """The fields that were passed, as opposed to those left at their defaults; where all are passed, as
     `dataclasses.replace` does, those that differ from their defaults."""
+    folder_only: ClassVar[tuple[str, ...]] = ()
+    """Settings that only a folder of another library has; a new object keeps their defaults, and no flag shows them."""
 
     def __init_subclass__(cls) -> None:
         KNOWN.update(cls.__annotations__)  # messages name them as flags

@@ -48,7 +48,7 @@ def render() -> str:
         for each in settings:
             hints = get_type_hints(each, include_extras=True)
             for field in fields(each):
-                if field.init and field.name not in getattr(each, "folder_only", ()):
+                if field.init and field.name not in each.folder_only:
                     found.setdefault(field.name, {})[_source_text(hints[field.name])] = None
         lines = [f"    {field}: {' | '.join(annotations)}\n" for field, annotations in found.items()]
         classes.append(f"class {name}(TypedDict, total=False):\n{''.join(lines)}\n")

@@ -9,6 +9,7 @@ import numpy as np
 from keel.api.finetuning import finetune
 from keel.data.examples import Columns
 from keel.data.memory_sources import Frame, plain_source, source_items
+from keel.data.predictions import Predictions
 from keel.data.text_inputs import is_tabular
 from keel.errors import KeelError, UsageError
 from keel.model import Model
@@ -70,11 +71,14 @@ class Classifier:
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """[texts, classes] class probabilities, in the order of `classes_`."""
+        return self._predictions(X).estimates[:, self._label_ids()]
+
+    def _predictions(self, X: Any) -> Predictions:  # noqa: N803
         if not hasattr(self, "model_"):
             raise _unfitted()
         task = self.model_.task
         assert task is not None
-        return task.predict(task.read_examples(self._inputs(X))).estimates[:, self._label_ids()]
+        return task.predict(task.read_examples(self._inputs(X)))
 
     def _label_ids(self) -> list[int]:
         """The model's label id of each of `classes_`, which have another order: 2 before 10."""
@@ -83,13 +87,8 @@ class Classifier:
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """[texts] the most probable class of each; of two classes, the one that a tuned threshold decides for."""
-        probabilities, ids = self.predict_proba(X), np.array(self._label_ids())
-        task = self.model_.task
-        assert task is not None
-        decided = task.labels.kind.decide(
-            probabilities[:, ids.argsort()], task.labels.names, getattr(task, "threshold", 0.5)
-        )
-        return self.classes_[ids.argsort()[decided]]
+        decided = self._predictions(X).decide()  # by the model's label ids
+        return self.classes_[np.argsort(self._label_ids())[decided]]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """Accuracy."""

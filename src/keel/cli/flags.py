@@ -101,7 +101,7 @@ class Flags(argparse.ArgumentParser):
                 default = rules.get(field.name, getattr(each, field.name)) if defaults else None
                 target = (common or group) if bare else group
                 self._add(target, place, flag, annotations[field.name], texts.get(field.name, ""), default)
-                if field.name in getattr(each, "folder_only", ()):  # recipes have all settings
+                if field.name in each.folder_only:  # recipes have all settings
                     self._option_string_actions[flag].help = argparse.SUPPRESS
                 if bare:
                     group.add_argument(f"--{place}", dest=place, help=argparse.SUPPRESS)

@@ -42,8 +42,6 @@ class System(Validated):
     """Minimum frequency of a word in the vocabulary, for word tokenizers."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The settings that may change in continued pre-training."""
-    folder_only: ClassVar[tuple[str, ...]] = ()
-    """Settings that only a folder of another library has; a new system keeps their defaults, and no flag shows them."""
     default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """Pooling of a classification head by default; default is the encoder's pooled output."""
     default_frozen_pool: ClassVar[Literal["default", "mean"]] = "default"
