@@ -222,7 +222,7 @@ def test_labelled_examples_in_any_form(name: str, models: Models) -> None:
 @pytest.mark.parametrize("kind", TABLES)
 def test_check_counts_the_rows_of_a_table(kind: str) -> None:
     (found,) = keel.check(TABLES[kind]()).files.values()
-    assert sum(found["labels"].values()) if "labels" in found else found["documents"] == len(TEXTS)
+    assert (sum(found["labels"].values()) if "labels" in found else found["documents"]) == len(TEXTS)
 
 
 def test_check_counts_labelled_pairs() -> None:
