@@ -14,9 +14,10 @@ from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.memory_sources import Frame, plain_source
+from keel.data.row_errors import RowErrors, collect_row_errors
 from keel.data.table_writing import write_cleaned
 from keel.data.text_files import file_kind, open_text
-from keel.errors import KeelError, RowErrors, UsageError, collect_row_errors
+from keel.errors import KeelError, UsageError
 from keel.events import Event, OnEvent, ignore, pluralize
 from keel.model import Model
 from keel.tasks import TASKS

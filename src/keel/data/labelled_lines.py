@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from keel.data.row_errors import row_error
 from keel.data.text_files import open_text
-from keel.errors import KeelError, row_error
+from keel.errors import KeelError
 from keel.events import OnEvent, note, pluralize
 
 LABEL_TEXT = re.compile(r"(\d|[A-Z]{2,}:[A-Za-z]+) +(\S.*)")

@@ -12,10 +12,11 @@ from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel
 from keel.data.markup import markup_kind, read_json_document
 from keel.data.memory_sources import Frame, is_records, plain_source, source_items
+from keel.data.row_errors import row_error
 from keel.data.table_sources import load_table, refuse_two_files
 from keel.data.tables import DEFAULT_COLUMNS, Columns, Table
 from keel.data.text_files import DAMAGED, open_bytes
-from keel.errors import KeelError, row_error
+from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 
 # Usual names of fields, in the order in which they are tried.

@@ -10,8 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from keel.data.row_errors import row_error
 from keel.data.text_files import MAX_LINE, TextFile, file_kind, long_field, open_bytes, refuse_special_file
-from keel.errors import KeelError, MissingExtra, row_error
+from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, ignore, note
 
 csv.field_size_limit(MAX_LINE)

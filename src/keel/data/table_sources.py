@@ -15,11 +15,12 @@ from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.labelled_lines import has_leading_labels, is_tree, label_file, parse_labelled_lines, read_label_file
 from keel.data.markup import markup_kind, refuse_markup
 from keel.data.memory_sources import Frame, plain_source, source_items
+from keel.data.row_errors import row_error
 from keel.data.separators import choose_separator
 from keel.data.table_files import read_json_records, read_rows, read_table
 from keel.data.tables import Columns, Locations, Table, choose_columns, has_known_names, is_header
 from keel.data.text_files import file_kind, file_suffix, open_text
-from keel.errors import KeelError, UsageError, row_error
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, pluralize
 
 FASTTEXT = "__label__"

@@ -9,8 +9,9 @@ from typing import Any, Literal, Self, TypeVar, overload
 from keel.config import Validated
 from keel.data.label_kinds import LabelKind
 from keel.data.memory_sources import TEXTS, is_null
+from keel.data.row_errors import row_error
 from keel.data.separators import check_separator
-from keel.errors import KeelError, row_error
+from keel.errors import KeelError
 from keel.events import OnEvent, note, pluralize
 
 Item = TypeVar("Item", covariant=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keel.data.markup import refuse_markup
+from keel.data.row_errors import row_error
 from keel.data.sentence_splitting import CHINESE
 from keel.data.tables import KNOWN_COLUMNS, Columns
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.text_files import open_text
-from keel.errors import KeelError, UsageError, row_error
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, note, pluralize
 
 FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")

@@ -10,6 +10,7 @@ from typing import Any
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import TagLabels
 from keel.data.memory_sources import TEXTS, Frame, is_records, plain_source, source_items
+from keel.data.row_errors import row_error
 from keel.data.sentence_splitting import CHINESE, CJK, LONG_WORD
 from keel.data.table_sources import load_table, named_file, refuse_two_files
 from keel.data.tables import DEFAULT_COLUMNS, Columns, choose_columns
@@ -29,7 +30,7 @@ from keel.data.tag_schemes import (
 )
 from keel.data.tagged_files import RawSentence, make_sentence, read_tagged_lines
 from keel.data.text_files import file_kind
-from keel.errors import KeelError, UsageError, row_error
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
