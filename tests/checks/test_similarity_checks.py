@@ -76,7 +76,7 @@ def test_chinese_is_compared_by_characters(tmp_path: Path) -> None:
     assert any("1 of 1 text (100.0%)" in each.cause for each in report.findings)
 
 
-def test_overlap_after_letters_that_become_longer_in_lower_case() -> None:
+def test_overlap_after_characters_that_become_longer_in_lower_case() -> None:
     shared = "the quick brown fox jumps over the lazy dog and then sleeps soundly"
     (found,), _ = overlapping([shared], Corpus.of([f"İzmir, İstanbul.\n{shared} all day"]))
     assert (found.where, found.words) == ("the list:2", shared)

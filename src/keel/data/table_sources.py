@@ -123,7 +123,7 @@ def is_table_line(line: str) -> bool:
 
 
 def has_labels(lines: Iterable[str]) -> bool:
-    """Whether the lines of a text file, without blank ones, have labels: in columns, in trees or before the texts."""
+    """Whether the lines of a text file, without empty ones, have labels: in columns, in trees or before the texts."""
     lines = iter(lines)
     first = next(lines, "")
     return is_table_line(first) or is_tree(first) or has_leading_labels(chain([first], lines))
