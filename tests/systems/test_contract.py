@@ -19,16 +19,16 @@ from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems import SYSTEMS
 from keel.systems.system import supports
-from tests.systems.tiny_systems import LEARNED, TINY, tiny_settings
+from tests.systems.tiny_systems import LEARNED, TINY, of_line, tiny_settings
 
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1, "device": "cpu"}
 LABELS_ONLY: dict[str, Any] = {"steps": 20, "batch": 4, "lr": 1e-2}
 ZERO_WHEN_EMPTY = ("onehot", "wordclass", "word2vec", "glove", "fasttext")
 """Systems whose vector of a text is a mean over its words; all others also read special tokens or add a bias."""
-TUNED_LR = {"bert": 5e-3, "electra": 5e-3}
-"""Learning rate of the whole encoder, where the usual 0.1 diverges: layer norm after the residual."""
-POOL: dict[str, Any] = {"bert": "mean", "electra": "mean"}
-"""Pooling where the default, [CLS] of a frozen encoder of few steps, says too little."""
+TUNED_LR = {"bert": 5e-3}
+"""Learning rate of the whole encoder where 0.1 diverges (layer norm after the residual), also of descendants."""
+POOL: dict[str, Any] = {"bert": "mean"}
+"""Pooling where the default, [CLS] of a frozen encoder of few steps, says too little, also of descendants."""
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
 
 
@@ -61,8 +61,8 @@ def encoder_folder(pretrained: Path) -> Path:
 @pytest.mark.parametrize("freeze", [True, False])
 def test_tasks_take_it_frozen_or_tuned(encoder_folder: Path, tmp_path: Path, freeze: bool) -> None:
     base = Model.load(encoder_folder)
-    lr = 0.1 if freeze else TUNED_LR.get(base.system.name, 0.1)
-    pool = POOL.get(base.system.name, "default")
+    lr = 0.1 if freeze else of_line(TUNED_LR, base.system.name, 0.1)
+    pool = of_line(POOL, base.system.name, "default")
     fixed = freeze or base.system.finetuning_policy.solves  # the solution of a convex problem on its features
     epochs = 60 if freeze or not fixed else 1
     tuned = finetune(base, EXAMPLES, dev=None, epochs=epochs, lr=lr, batch=4, freeze=freeze, pool=pool)
@@ -99,7 +99,7 @@ def test_a_task_may_have_another_dropout_but_no_other_shape(encoder_folder: Path
 def test_words_are_tagged_frozen_or_tuned(encoder_folder: Path, tmp_path: Path, freeze: bool) -> None:
     tagged = [(words.split(), ["O", tag]) for words, tag in EXAMPLES]
     base = Model.load(encoder_folder)
-    lr = 0.1 if freeze else TUNED_LR.get(base.system.name, 0.1)
+    lr = 0.1 if freeze else of_line(TUNED_LR, base.system.name, 0.1)
     tuned = finetune(base, tagged, task="tag", dev=None, epochs=60, lr=lr, batch=4, freeze=freeze, crf=True)
     tuned.save(tmp_path / "tuned")
     assert evaluate(Model.load(tmp_path / "tuned"), tagged).main_value == 1.0

@@ -1,9 +1,10 @@
 """The smallest settings that still exercise a system: golden runs and contract tests use them."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from keel.systems import SYSTEMS
+from keel.systems import LINEAGE, SYSTEMS
 
 ADAMW: dict[str, Any] = {"lr": 1e-2, "epsilon": 1e-4}
 """Epsilon is large, since AdamW otherwise takes steps by gradients that are zero but for rounding, such as that of the
@@ -46,6 +47,15 @@ LEARNED: dict[str, dict[str, Any]] = {
     "electra": {**ONE_BLOCK, **NO_DROPOUT, **LONGER, "lr": 3e-3, "embedding_ratio": 1.0},
 }
 """Instead of `TINY`, for systems whose frozen vectors would not tell words apart after so few steps."""
+
+
+def of_line(table: Mapping[str, Any], name: str, default: Any) -> Any:
+    """The entry of a system or, if it has none, that of its nearest ancestor."""
+    if name in table:
+        return table[name]
+    parents = [ancestor for descendant, ancestor in LINEAGE if descendant == name]
+    found = (of_line(table, parent, None) for parent in parents)
+    return next((entry for entry in found if entry is not None), default)
 
 
 def tiny_settings(name: str) -> dict[str, Any]:
