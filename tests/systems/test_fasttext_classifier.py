@@ -13,6 +13,7 @@ from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.data.collation import EncodedExamples
 from keel.data.examples import read_examples
+from keel.data.label_kinds import ChoiceLabel, Regression
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
@@ -235,3 +236,10 @@ def test_epochs_lr_and_buckets_follow_the_data_unless_given() -> None:
     policy = new.system.finetuning_policy
     assert policy.fit_to_size(1_000_000) == {"epochs": 5, "lr": 0.5}
     assert policy.by_data_size.keys() == policy.fit_to_size(10).keys()
+
+
+def test_labels_without_classes_are_refused_before_training() -> None:
+    policy = FastText().finetuning_policy
+    for kind in (Regression(), ChoiceLabel()):
+        with pytest.raises(UsageError, match="freeze"):
+            policy.adapt_system(kind, labels_texts=True, frozen=False)

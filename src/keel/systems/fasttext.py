@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from keel.config import Count, Ge
 from keel.data.documents import Documents
-from keel.data.label_kinds import LabelKind, Regression, SingleLabel
+from keel.data.label_kinds import LabelKind, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -181,7 +181,7 @@ class FastTextFineTuning(FineTuningPolicy):
             return replace(self.system, supervised=False, label_loss="softmax", word_ngrams=1)
         if frozen:  # the head is trained by gradients, as in any system
             return replace(self.system, label_loss="softmax")
-        if isinstance(kind, Regression):
+        if not kind.has_classes:
             remedy = "use --labels single to treat numbers as labels, or --freeze for regression on frozen vectors"
             raise UsageError(f"fastText's classifier does not support regression: {remedy}")
         loss = self.system.label_loss if isinstance(kind, SingleLabel) else "one-vs-all"
