@@ -688,3 +688,9 @@ def test_a_variant_of_published_folders_is_no_new_system(
     with pytest.raises(UsageError, match="variant"):
         finetune(Bert(variant="roberta"), reviews)
     assert not (tmp_path / "m").exists()
+
+
+def test_settings_of_another_kind_are_refused(tmp_path: Path) -> None:
+    wrong: Any = keel.Columns()
+    with pytest.raises(UsageError, match=r"train must be keel\.Train"):
+        keel.pretrain("bert", ["a text"] * 4, out=tmp_path / "m", train=wrong)

@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal, Self
 
 from keel.config import Count, Doc, Ge, Le, Validated, replace, unknown_name
 from keel.data.corpus import Corpus
+from keel.data.examples import Columns
 from keel.data.separators import check_separator
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.formats.upgrades import new_names
+from keel.generation.beam_search import BeamSearch
 from keel.systems.system import System
+from keel.tasks.head_settings import HeadSettings
 from keel.training.plan import Train
 
 __all__ = ["TextSettings", "VocabularySettings"]
@@ -81,12 +84,24 @@ def _check_vocabulary(size: int) -> None:
         raise UsageError(f"--text.vocabulary must be {LEAST_VOCABULARY} or more, not {size}")
 
 
+SETTINGS_TYPES: dict[str, tuple[type[Validated], ...]] = {
+    "train": (Train,),
+    "text": (TextSettings, VocabularySettings),
+    "columns": (Columns,),
+    "head": (HeadSettings,),
+    "search": (BeamSearch,),
+}
+"""The classes of each argument that takes a settings object."""
+
+
 def merge_settings(keywords: Mapping[str, Any], **objects: Validated | None) -> dict[str, Any]:
     """Single settings by name: the fields given in settings objects, and keywords, which override them."""
     merged: dict[str, Any] = {}
     for name, settings in objects.items():
-        if settings is not None and not isinstance(settings, Validated):
-            raise UsageError(f"{name} must be a settings object such as keel.Train(...), not {settings!r:.60}")
+        accepted = SETTINGS_TYPES[name]
+        if settings is not None and not isinstance(settings, accepted):
+            names = " or ".join(f"keel.{each.__name__}(...)" for each in accepted)
+            raise UsageError(f"{name} must be {names}, not {settings!r:.60}")
         if settings is not None:
             merged |= {field: getattr(settings, field) for field in settings.given}
     return merged | dict(keywords)
