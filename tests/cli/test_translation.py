@@ -59,7 +59,7 @@ def test_what_is_read_may_have_another_encoding_and_must_not_be_empty(desk: Path
     (tmp_path / "latin.txt").write_bytes("boat é 1\n".encode("latin-1"))
     line = ["translate", tmp_path / "latin.txt", "--model", desk / "ende", "--json"]
     assert json.loads(run(*line, "--encoding", "latin-1")[1])["text"] == "boat é 1"
-    assert "say --encoding" in run(*line)[2]
+    assert "use --encoding" in run(*line)[2]
     (tmp_path / "empty.txt").write_text("")
     code, out, err = run("translate", tmp_path / "empty.txt", "--model", desk / "ende")
     assert (code, out) == (1, "")

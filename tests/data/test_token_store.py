@@ -171,7 +171,7 @@ def test_a_short_or_missing_file_is_named(corpus: Corpus, tokenizer: Tokenizer, 
         Tokens.open(tmp_path)
     Tokens.build(corpus, tokenizer, tmp_path)
     assert contents(tmp_path) == before
-    with pytest.raises(KeelError, match="holds no finished tokens"):
+    with pytest.raises(KeelError, match="has no complete tokens"):
         Tokens.open(tmp_path / "nowhere")
 
 

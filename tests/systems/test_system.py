@@ -85,7 +85,7 @@ def test_word_starts_are_bits() -> None:
     documents = make_documents([[6, 5]], starts_word=bits)
     assert documents.starts_word(torch.arange(11)).tolist() == bits
     assert documents.starts_word(torch.tensor([[9, 8]])).tolist() == [[True, False]]
-    with pytest.raises(KeelError, match="built without word bounds"):
+    with pytest.raises(KeelError, match="built without word boundaries"):
         make_documents([[6, 5]]).starts_word(torch.arange(3))
 
 

@@ -124,7 +124,7 @@ class FineTuningRuns:
         objective = None if self.setup.freeze or task.network else task.system.finetuning_policy.custom_update(task)
         weighted = objective is None or isinstance(objective, LinearTraining)
         if not weighted and self.setup.head.class_weights != "none":
-            what = f"{task.system.name}'s own update has no class weights"
+            what = f"the custom updates of {task.system.name} have no class weights"
             raise UsageError(f"{what}: leave out --class-weights, or use another system")
         if self.setup.head.lm_loss:
             objective = self.auxiliary_objective(task)

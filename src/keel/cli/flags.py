@@ -179,7 +179,7 @@ class Flags(argparse.ArgumentParser):
             renamed = [RENAMED_FLAGS[flag]]
         meant = [known[each] for each in known if each == name or name in SYNONYMS.get(each, "").split()]
         if not renamed and any(name in names for names in DROPPED_SETTINGS.values()):
-            return UsageError(f"{flag} was removed, it is no setting any more: leave it out")
+            return UsageError(f"{flag} was removed: leave it out")
         if renamed:
             return UsageError(f"{flag} was renamed: use {' or '.join(renamed)}")
         if meant:

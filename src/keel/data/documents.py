@@ -180,7 +180,7 @@ class Documents(Tensors):
     def starts_word(self, positions: Tensor) -> Tensor:
         """Whether the token at each position starts a word."""
         if self.word_starts is None:
-            raise KeelError("these tokens were built without word bounds: build them again with words=True")
+            raise KeelError("these tokens were built without word boundaries: build them again with words=True")
         return (self.word_starts[positions >> 3] >> (positions & 7)) & 1 == 1
 
     def split_held_out(self, share: float, seed: int) -> tuple[Self, Self | None]:

@@ -97,7 +97,7 @@ def _table(source: Any, columns: Columns, on_event: OnEvent) -> Table:
         return table
     for index, record in enumerate(records):
         if not isinstance(record, dict):
-            what = f"{NESTED!r} is {record!r:.60}, not both texts by language"
+            what = f"{NESTED!r} is {record!r:.60}, not a text for each language"
             raise KeelError(f"{table.locations[index]}: {what}: correct it, or drop the row")
     frame = Frame.of_records(records)
     return replace(table, columns=frame.names, cells=frame.cells)

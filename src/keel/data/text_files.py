@@ -67,7 +67,7 @@ def invalid_text(location: str, encoding: str, line: str = "") -> KeelError:
     """The error for text that is not in the expected encoding; invalid bytes of the line are surrogate escapes."""
     likely = likely_encoding(line.encode("utf-8", "surrogateescape")) if encoding == "utf-8" else ""
     what = f"this text is not valid {encoding}" + (f" but probably {likely}" if likely else "")
-    remedy = f"say --encoding {likely}" if likely else "say --encoding NAME"
+    remedy = f"use --encoding {likely}" if likely else "use --encoding NAME"
     return KeelError(f"{location}: {what}: {remedy} (--encoding {encoding} replaces invalid bytes)")
 
 
@@ -198,16 +198,16 @@ class TextFile:
         if not wide and sample.count(0) * 20 > len(sample):
             what = "is full of" if sample.count(0) * 2 > len(sample) else "holds"
             likely = likely_encoding(sample) or "utf-16"
-            raise KeelError(f"{self.name} is not text (it {what} NUL bytes): give text, or say --encoding {likely}")
+            raise KeelError(f"{self.name} is not text (it {what} NUL bytes): give text, or use --encoding {likely}")
         self._errors = "surrogateescape" if not wide else "strict" if self.strict else "replace"
         text = sample.decode(self.encoding, "replace" if wide else self._errors)
         sound = not wide and replace_surrogates(text) is text  # which is seen at once
         faults = 0 if sound else text.count("\ufffd") if wide else len(SURROGATES.findall(text))
         if faults > MOST_FAULTS * len(text):
             share = f"{faults / len(text):.0%} of it is not {self.encoding}"
-            raise KeelError(f"{self.name} is not text, or in another encoding ({share}): give text, or say --encoding")
+            raise KeelError(f"{self.name} is not text, or in another encoding ({share}): give text, or use --encoding")
         if self.strict and self.encoding != "utf-8":
-            note(on_event, f"{self.name} is read as {self.encoding} (say --encoding to change that)")
+            note(on_event, f"{self.name} is read as {self.encoding} (change with --encoding)")
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Every line with its number, from 1; a line above MAX_LINE is refused."""
@@ -257,7 +257,7 @@ class TextFile:
         compressed = self.path.stat().st_size
         if size > max(LEAST_EXPANDED, MAX_EXPANSION * compressed):
             what = f"{compressed:,} bytes expand to more than {size // 10**6:,} MB"
-            raise KeelError(f"{self.name}: {what}, {MAX_EXPANSION} times as much: decompress it first, if it is sound")
+            raise KeelError(f"{self.name}: {what}, {MAX_EXPANSION} times as much: if you trust it, decompress it first")
 
     def document(self) -> str:
         """The whole text, for a format that cannot be read in parts."""
@@ -307,7 +307,7 @@ class TextFile:
                 number += ends
         if faults:
             what = f"{pluralize(faults, 'byte is', 'bytes are')} not {self.encoding}, replaced by U+FFFD, first here"
-            note(self.on_event, f"{self.name}:{first_fault}: {what} (is it another encoding? say --encoding)")
+            note(self.on_event, f"{self.name}:{first_fault}: {what} (if it is in another encoding, use --encoding)")
         if nulls:
             what = pluralize(nulls, "NUL character was", "NUL characters were")
             note(self.on_event, f"{self.name}:{first_null}: {what} dropped, the first here")

@@ -287,7 +287,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
         index = json.loads((folder / "index.json").read_text())
         checksum = index.pop("checksum")
     except OSError:
-        raise KeelError(f"{folder} holds no finished tokens: build them with the same corpus and tokenizer") from None
+        raise KeelError(f"{folder} has no complete tokens: build them with the same corpus and tokenizer") from None
     except (ValueError, KeyError, AttributeError):
         checksum, index = None, {}
     if checksum != _digest(index):

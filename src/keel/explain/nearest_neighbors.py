@@ -150,7 +150,7 @@ class VectorSpace:
             raise UsageError(f"the vector has {shape} dimensions, those of the words have {self.matrix.shape[1]}")
         (direction,), (length,) = unit_vectors(vector[None])
         if not 1e-6 < length < math.inf:
-            raise KeelError(f"the query vector has no direction (norm {length:.2g}): use another query")
+            raise KeelError(f"the query vector is zero or not finite (norm {length:.2g}): use another query")
         if search is not None:
             rows = search(direction, min(top + len(excluded), len(self.words)))
             found = VectorSpace([self.words[row] for row in rows], self.matrix[rows])

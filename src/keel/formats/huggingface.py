@@ -193,7 +193,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise KeelError(f"{folder} {fault}: give the path of a model folder")
     model_folder.finish_interrupted_save(folder)
     if not (path := folder / "config.json").is_file():
-        raise KeelError(f"{folder} is no model folder: it has no config.json")
+        raise KeelError(f"{folder} is not a model folder: it has no config.json")
     config = read_json(path, CONFIG)
     config["model_type"] = kind = _architecture_name(config)
     if kind not in ARCHITECTURES:

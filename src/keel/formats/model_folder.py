@@ -115,7 +115,7 @@ def read_weights(folder: Path, pickled: bool) -> dict[str, Tensor]:
         return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
     pickles = _files(folder, PICKLE)
     if not pickles:
-        raise KeelError(f"{folder} is no model folder: it has no {WEIGHTS}")
+        raise KeelError(f"{folder} is not a model folder: it has no {WEIGHTS}")
     if not pickled:
         what = f"stores its weights as a pickle ({PICKLE}), which can run any code"
         raise KeelError(f"{folder} {what}: make a safe copy with `keel convert {folder} NEW_FOLDER` and use that")

@@ -121,7 +121,7 @@ class SequenceToSequence(Task):
     def label_schema(cls, examples: Examples) -> Labels:
         _require_targets(examples)
         if len(examples) < 2:
-            raise KeelError(f"{examples.source} has only one pair: training needs many")
+            raise KeelError(f"{examples.source} has only one pair: give two or more")
         return Labels(kind=TextTarget())
 
     @classmethod

@@ -92,7 +92,7 @@ class Train(Validated):
     checkpoint_minutes: Positive = 5.0
     """Maximum minutes between checkpoints."""
     keep: Count = 2
-    """Number of recent checkpoints to keep, beside the best one."""
+    """Number of recent checkpoints to keep, in addition to the best one."""
     log_every: Count = 10
     """Steps between log entries."""
 
