@@ -23,12 +23,13 @@ from typing import Any
 
 import keel
 from keel.data.text_files import open_bytes, open_text
-from keel.metrics.squad_scores import exact_match, overlap_f1
+from keel.metrics.squad_scores import AnswerScorer
 from keel.report.charts import lines
 from keel.report.html_page import write_picture
 from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
 
+ENGLISH = AnswerScorer("english")
 SHAPES = "2x128,4x256,8x512,12x768"
 COLUMNS = {
     "bits per byte": "bits per byte",
@@ -88,13 +89,15 @@ def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> d
     questions = squad(data, count)
     output = [keel.ask(passage, question, model=model, tokens=20, cut=True).text for passage, question, _ in questions]
     answers = [right for *_, right in questions]
-    found["squad f1"] = 100 * fmean(map(overlap_f1, output, answers))
-    found["squad exact"] = 100 * fmean(map(exact_match, output, answers))
+    found["squad f1"] = 100 * fmean(map(ENGLISH.f1, output, answers))
+    found["squad exact"] = 100 * fmean(map(ENGLISH.exact_match, output, answers))
     for name, file in (("swag", "swag_slice/all.jsonl.xz"), ("csqa", "csqa/dev.jsonl.xz")):
         found[name] = keel.evaluate(model, head(tasks / file, out, 5 * count), by="choices").main_value
     examples, pairs = french(data, count)
     wrote = [keel.translate(text, by_pattern=examples, model=model, tokens=30, cut=True).text for text, _ in pairs]
-    found["french exact"] = 100 * fmean(exact_match(one, [right]) for one, (_, right) in zip(wrote, pairs, strict=True))
+    found["french exact"] = 100 * fmean(
+        ENGLISH.exact_match(one, [right]) for one, (_, right) in zip(wrote, pairs, strict=True)
+    )
     found["french chrf"] = chrf(wrote, [right for _, right in pairs])
     return found
 

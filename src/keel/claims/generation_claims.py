@@ -22,9 +22,10 @@ from keel.demo.docstrings import Docstring
 from keel.explain.zero_shot import next_token_model
 from keel.generation.beam_search import beam_search
 from keel.generation.likelihood import ScoredText, continuation_likelihoods, encode_continuations
-from keel.metrics.squad_scores import exact_match, normal_words, overlap_f1
+from keel.metrics.squad_scores import AnswerScorer
 from keel.systems.rnn import RnnPretraining
 
+ENGLISH = AnswerScorer("english")
 SENTENCES = (
     *(("one", animal, "sleeps") for animal in ("cat", "dog", "bird", "horse", "mouse") for _ in range(5)),
     *(("two", "sailors", "sing") for _ in range(15)),
@@ -158,7 +159,7 @@ def reading_by_size(say: Say) -> Verdict:
         model = pretrain_tiny(system, documents, say, tokenizer="auto", threads=0, **settings)
         scores = []
         for passage, ((question, answer), *_) in unseen:
-            scores.append(overlap_f1(keel.ask(passage, question, model=model, tokens=6).text, [answer]))
+            scores.append(ENGLISH.f1(keel.ask(passage, question, model=model, tokens=6).text, [answer]))
         found.append(fmean(scores))
         size = f"{layers} layers, width {width} ({parameter_count(model.encoder):,} parameters)"
         say(f"{size}: F1 {found[-1]:.2f} on {len(unseen)} new passages")
@@ -186,11 +187,11 @@ def short_summaries(say: Say) -> Verdict:
         text = "\n".join(rest)
         for name, cue in (("TL;DR:", "TL;DR:"), ("no cue", "")):
             summary = keel.summarize(text, model=model, tokens=40, cue=cue, seed=number).text
-            methods[name].append(overlap_f1(summary, [reference]))
+            methods[name].append(ENGLISH.f1(summary, [reference]))
             if number == 0:
                 say(f"{rest[0]!r:.70} {cue} -> {summary!r:.90}")
         sampled = random.Random(number).sample(rest, min(3, len(rest)))
-        methods["three random sentences"].append(overlap_f1(" ".join(sampled), [reference]))
+        methods["three random sentences"].append(ENGLISH.f1(" ".join(sampled), [reference]))
     for name, scores in methods.items():
         say(f"{name}: F1 {fmean(scores):.3f} with the first sentence of {len(scores)} docstrings")
     cue, plain, sampled = (fmean(scores) for scores in methods.values())
@@ -213,8 +214,8 @@ def poor_translation(say: Say) -> Verdict:
     correct = copied = seen = 0
     for english, french in pairs[10:]:
         translation = keel.translate(english, by_pattern=pairs[:10], model=model, tokens=6).text
-        correct += bool(exact_match(translation, [french]))
-        copied += bool(exact_match(translation, [english]))
+        correct += bool(ENGLISH.exact_match(translation, [french]))
+        copied += bool(ENGLISH.exact_match(translation, [english]))
         seen += translation in [other for _, other in pairs[:10]]
         if len(say.rows) < 5:
             say(f"{english} = {translation!r} (correct: {french!r})")
@@ -234,7 +235,7 @@ def story_of_unicorns(say: Say) -> Verdict:
     stories = keel.generate([STORY] * 10, model=model, tokens=40, top_k=40)
     shares, topical = [], 0
     for number, story in enumerate(stories):
-        words = normal_words(story)
+        words = ENGLISH.tokens(story)
         hits = sum(any(word.startswith(topic) for topic in TOPIC) for word in words)
         shares.append(hits / max(1, len(words)))
         topical += hits > 1
