@@ -189,7 +189,8 @@ class Model:
             if target is not None:
                 keel["task"][TARGET] = True
             if not isinstance(labels.kind, TextTarget):
-                config |= label_settings(labels.names, labels.kind.problem_type)
+                names = labels.names or tuple(f"LABEL_{number}" for number in range(labels.outputs))
+                config |= label_settings(names, labels.kind.problem_type)
         stored = StoredModel(
             system=self.system,
             tokenizer=self.tokenizer,

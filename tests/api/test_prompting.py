@@ -55,6 +55,7 @@ def test_an_answer_is_the_rest_of_the_line_after_a(model: Model) -> None:
     found = keel.ask(
         "The boat lies at anchor.\n", " Where is it? ", model=model, on_event=lambda e: messages.append(e["text"])
     )
+    assert isinstance(found, GeneratedText)
     assert found.prompt == "The boat lies at anchor.\nQ: Where is it?\nA:"
     assert script.prompt == found.prompt
     assert (found.text, str(found)) == ("at anchor", "at anchor")
@@ -128,6 +129,7 @@ def test_a_prompt_that_is_too_long_is_cut_only_with_cut(model: Model) -> None:
         keel.ask(passage, "Where?", model=model, tokens=10)
     messages: list[str] = []
     found = keel.ask(passage, "Where?", model=model, tokens=10, cut=True, on_event=lambda e: messages.append(e["text"]))
+    assert isinstance(found, GeneratedText)
     assert found.prompt.endswith("anchor.\nQ: Where?\nA:")
     assert passage.strip().endswith(found.prompt.partition("\n")[0])
     assert len(BYTES.encode(found.prompt).ids) in range(45, 51)
@@ -172,6 +174,7 @@ def test_missing_input_is_refused(model: Model, tmp_path: Path) -> None:
 def test_models_that_know_no_line_breaks_answer_by_a_sentence(english_corpus: Path, tmp_path: Path) -> None:
     ngram = keel.pretrain("ngram", english_corpus, out=tmp_path / "m")
     found = keel.ask("The sailor repairs the boat.", "Who repairs the boat?", model=ngram)
+    assert isinstance(found, GeneratedText)
     assert len(found.text.split()) > 1
     assert found.text.count(".") + found.text.count("!") + found.text.count("?") <= 2, "Dr. may be among them"
     assert keel.summarize("The sailor repairs the boat.", model=ngram, tokens=20).text

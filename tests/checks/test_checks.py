@@ -53,7 +53,7 @@ def test_chinese_in_gb18030(chinese_corpus: Path, tmp_path: Path) -> None:
     report = check(file)
     assert report.files[str(file)]["encoding"] == "gb18030"
     assert "Chinese" in report.files[str(file)]["contents"]
-    find_one(report, "note", "read as gb18030", "say encoding")
+    find_one(report, "note", "read as gb18030", "change with encoding")
 
 
 def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:

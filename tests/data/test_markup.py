@@ -82,8 +82,9 @@ def test_plain_text_in_a_json_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_check_reports_what_a_document_is(tmp_path: Path) -> None:
-    report = check(write(tmp_path, "squad.json", SQUAD))
-    assert "SQuAD-like JSON" in report.errors[0].cause
+    squad, winograd = write(tmp_path, "squad.json", SQUAD), write(tmp_path, "wsc.xml", WINOGRAD)
+    assert check(squad).files[str(squad)]["task"] == "answer (detected)"
+    assert "Winograd" in check(winograd).errors[0].cause
 
 
 def test_dream_as_published(tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from tests.tasks.task_sample import sample_of
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
-SETTINGS: dict[str, dict[str, Any]] = {"classify": {"lm_loss": 0.5}, "pair": {"orders": "both"}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "classify": {"lm_loss": 0.5},
+    "pair": {"orders": "both"},
+    "answer": {"steps": 150},
+}
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 WRITERS: list[System] = [
     Transformer(layers=1, decoder_layers=1, width=32, head_dim=16, max_positions=24, dropout=0.0, label_smoothing=0.01),
@@ -58,10 +62,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("task", [name for name in TASKS if not sample_of(name).generates])
 def test_what_a_gpt_learned(task: str, device: str, base: Path, tmp_path: Path) -> None:
-    data, settings = sample_of(task).examples[:5], SETTINGS.get(task, {})
-    there, here = finetune_both(
-        base, data * 4, device, tmp_path / "m", task=task, steps=60, batch=8, lr=3e-3, **settings
-    )
+    data, settings = sample_of(task).examples[:5], {"steps": 60, **SETTINGS.get(task, {})}
+    there, here = finetune_both(base, data * 4, device, tmp_path / "m", task=task, batch=8, lr=3e-3, **settings)
     for model in (there, here):
         scores = keel.evaluate(model, data)
         assert scores.values[scores.main].value > 0.7  # tags of words depend on later words, which GPT does not see

@@ -19,6 +19,7 @@ from keel.checks import check
 from keel.config import replace
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples
+from keel.data.input_windows import windows_with_context
 from keel.data.predictions import EntitySpan
 from keel.data.tagged_sentences import read_tagged_sentences
 from keel.data.tokenizer import Tokenizer
@@ -27,7 +28,7 @@ from keel.formats.vector_files import Vectors
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
-from keel.tasks.tag import TokenClassification, word_windows
+from keel.tasks.tag import TokenClassification
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
@@ -141,12 +142,12 @@ def test_windows_ask_about_every_word_once_and_fit(room: int) -> None:
     rng = random.Random(room)
     for count in (0, 1, 5, 40, 200):
         sizes = [rng.randint(1, max(1, min(9, room // 2))) for _ in range(count)]
-        spans = word_windows(sizes, room)
+        spans = windows_with_context(sizes, room)
         assert [number for _, mine in spans for number in mine] == list(range(count))
         for span, mine in spans:
             assert sum(sizes[number] for number in span) <= room
             assert {*mine} <= {*span}
-    for span, mine in word_windows([1] * 5000, room)[1:-1]:  # tagged words have neighbours on both sides
+    for span, mine in windows_with_context([1] * 5000, room)[1:-1]:  # tagged words have neighbours on both sides
         assert span.start <= mine.start - room // 9
         assert mine.stop <= span.stop - room // 9
 

@@ -48,6 +48,7 @@ class FineTuningDefaults:
         cls, task: type[Task], start: System, given: Mapping[str, Any], *, trained: bool, freeze: bool | None
     ) -> Self:
         """The defaults of system and task, beside what was given; `trained`: the encoder has weights to keep."""
+        given = {**task.default_head(start), **given}
         if freeze is None and trained and "unfreeze" not in given:
             freeze = start.feature_based
         has_network = any(given.get(name, "none") != "none" for name in ("network", "characters"))
@@ -214,7 +215,7 @@ def _head_defaults(
         pair_encoding = "siamese" if frozen_features else start.default_pair_encoding
     pooled = freeze and not has_network and "pool" in task.head_fields
     pool = start.default_frozen_pool if pooled else "default"
-    return HeadSettings(pool=pool, mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding)
+    return HeadSettings(pool=pool, mix=mix, lm_loss=lm_loss, pair_encoding=pair_encoding, **task.default_head(start))
 
 
 def _sentence_pooling(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Unpack, overload
 
 import numpy as np
 
+from keel.api.answer_outputs import write_answers
 from keel.api.keywords import PredictKeywords
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.scored_tables import write_scored
@@ -27,9 +28,14 @@ from keel.report.charts import Bar, bars
 from keel.report.html_page import picture_file, write_figures
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
+from keel.tasks.answer import SpanAnswering
 from keel.tasks.classify import TextClassification
 from keel.text_vectors import Pool, PooledOutput, TokenVectors
 
+OUT = (
+    "Write the rows of FILE with predictions as a .csv, .tsv or .jsonl; for answers, a folder of the files that the "
+    "official scorers read."
+)
 POOL = Doc(
     "Pooling over tokens; cls: the first token, none: a vector per token, default: that of a sentence-transformers "
     "folder, else mean."
@@ -42,7 +48,7 @@ def predict(
     model: ModelSource,
     data: Source,
     *,
-    out: Annotated[str | Path | None, Doc("Write the rows of FILE with predictions as a .csv, .tsv or .jsonl.")] = None,
+    out: Annotated[str | Path | None, Doc(OUT)] = None,
     columns: Columns | None = None,
     search: BeamSearch | None = None,
     on_event: OnEvent = ignore,
@@ -51,12 +57,15 @@ def predict(
     """Predictions for a dataset: an iterator of records, each with the position and text of an example.
 
     Model and dataset are read at once, and predictions are made on iteration. With `out`, the table is written to this
-    file with further columns (prediction, confidence, probabilities of all labels), and the records are its rows.
+    file with further columns (prediction, confidence, probabilities of all labels), and the records are its rows; for
+    answers, `out` is a folder of predictions.json, nbest_predictions.json and null_odds.json.
     """
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values)
     task, roles = task_with_decoding(known, values)
+    if out is not None and isinstance(task, SpanAnswering):
+        return iter(_written_answers(task, task.read_examples(data, roles, on_event), Path(out), on_event))
     if out is not None:
         return iter(write_scored(task, data, roles, Path(out), on_event))
     # Pairs, choices and tagged words are in files of other formats.
@@ -64,13 +73,21 @@ def predict(
     return _records(task, parts or split_examples(task.read_examples(data, roles, on_event)), on_event)
 
 
+def _written_answers(task: SpanAnswering, examples: Examples, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
+    predictions = task.predict(examples, on_event=on_event)
+    write_answers(out, examples, predictions, on_event)
+    return [
+        {"where": example.location, **task.describe_example(example), **answer.to_dict()}
+        for example, answer in zip(examples, predictions.answers, strict=True)
+    ]
+
+
 def _records(task: Task, parts: Iterator[Examples], on_event: OnEvent) -> Iterator[dict[str, Any]]:
     for part in parts:
         for example, record in zip(part, task.predict(part, on_event=on_event).to_dicts(), strict=True):
-            second = {} if example.second is None else {"second": example.second}
             # True tags next to the predicted ones, for other scorers.
             gold = {"gold": list(example.names)} if example.words and example.label else {}
-            yield {"where": example.location, "text": example.text, **second, **record, **gold}
+            yield {"where": example.location, **task.describe_example(example), **record, **gold}
 
 
 def fill(

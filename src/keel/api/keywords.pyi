@@ -85,6 +85,7 @@ class HeadKeywords(TypedDict, total=False):
     mix: bool
     orders: Literal["default", "given", "both"]
     pair_encoding: Literal["default", "cross", "siamese"]
+    align: bool
     lm_loss: float
     class_weights: str
     threshold: Literal["auto"] | float

@@ -1,4 +1,4 @@
-"""Prompting of language models: ask and summarize zero-shot, translate by few-shot examples."""
+"""Questions, summaries and few-shot translation: prompts of language models, and answers by spans of a passage."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Annotated
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.text_generation import MAX_TOKENS, continuations
 from keel.config import Doc, Ge
-from keel.data.predictions import GeneratedText
+from keel.data.predictions import GeneratedText, SpanAnswer
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.data.text_inputs import require_text
@@ -17,6 +17,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.zero_shot import next_token_model
 from keel.generation.sampling import GREEDY, Sampling
 from keel.model import Model
+from keel.tasks.answer import SpanAnswering
 
 __all__ = ["ask", "summarize"]
 
@@ -36,15 +37,19 @@ def ask(
     cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> GeneratedText:
-    """Answer a question about a passage: greedy decoding after the passage, "Q: ..." and "A:", to the end of the line.
+) -> GeneratedText | SpanAnswer:
+    """Answer a question about a passage.
 
-    The passage may end with earlier questions and answers. With `cut` the beginning of a passage that is too long for
-    the context window is left out.
+    A model fine-tuned for `answer` gives a `SpanAnswer`: a span of the passage, with probability and place. A language
+    model gives a `GeneratedText`: greedy decoding after the passage, "Q: ..." and "A:", to the end of the line, at most
+    `tokens`. The passage may then end with earlier questions and answers, and with `cut` the beginning of one that is
+    too long for the context window is left out.
     """
     _require(passage, "the passage is empty: give a text or a file")
     _require(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
     known = load_model(model, on_event)
+    if isinstance(known.task, SpanAnswering):
+        return known.predict((passage, question), on_event=on_event)
     prompt = _fit_prompt(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
     remedy = "another question or a longer passage may help"
     return _generate(known, prompt, tokens, remedy, on_text, on_event)

@@ -95,7 +95,7 @@ def check(
             report.findings.append(Finding("error", name, f"{what}, like those above", "correct or drop them"))
         for message in dict.fromkeys(event["text"] for event in events):
             found = Finding.of("note", message, *names)
-            report.findings.append(replace(found, severity="warning") if ":" in found.where else found)
+            report.findings.append(replace(found, severity="warning") if found.where not in names else found)
     report.findings += [*findings_between(labelled), *near_duplicate_findings(labelled)]
     if against is not None:
         others = _corpus(against, columns, on_event)

@@ -32,7 +32,7 @@ class Finding:
     def of(cls, severity: Severity, sentence: str, *files: str) -> Self:
         """A finding from a message, which may begin with its location in one of these files."""
         file = next((each for each in files if sentence.startswith(each)), files[0])
-        location = re.match(rf"{re.escape(file)}(:\d+)?:? ", sentence)
+        location = re.match(rf"{re.escape(file)}(:\d+| (question|article|dialogue) [^:]+(?=: ))?:? ", sentence)
         where = location[0].rstrip(": ") if location else file
         return cls(severity, where, sentence[location.end() :] if location else sentence)
 

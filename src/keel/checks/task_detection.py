@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from keel.data.markup import markup_kind
+from keel.data.markup import SQUAD, markup_kind
 from keel.data.memory_sources import Frame, is_records
 from keel.data.multiple_choice_files import CHOICES, PUBLISHED
 from keel.data.table_files import read_json_records, read_rows, read_table
@@ -25,7 +25,7 @@ CHOICE_COLUMN = re.compile(r"(ending|choice|option|sol|hyp)[ _]?(\d+|[a-e])")
 
 
 def detect_task(source: Any, columns: Columns) -> str:
-    """`tag` or `choose` for datasets of these; empty for others, of which texts or pairs with labels can be read."""
+    """`tag`, `choose` or `answer` for datasets of these; empty for others: texts or pairs with labels."""
     try:
         if not isinstance(source, Path):
             records = source.records() if isinstance(source, Frame) else source if is_records(source) else [{}]
@@ -33,6 +33,8 @@ def detect_task(source: Any, columns: Columns) -> str:
         markup = markup_kind(source, columns.encoding)
         if markup == "DREAM JSON":
             return "choose"
+        if markup == SQUAD:
+            return "answer"
         if file_suffix(source) == ".json" and markup in ("JSON array of objects", "JSON lines"):
             return _task_of_record(next((row for _, row in read_json_records(source, columns.encoding)), {}))
         kind = file_kind(source)
@@ -75,6 +77,8 @@ def first_lines(path: Path, columns: Columns) -> list[str]:
 def _task_of_record(record: Mapping[str, Any]) -> str:
     known = {str(name).strip().lower(): value for name, value in record.items()}
     question = known.get("question")
+    if isinstance(known.get("qas"), list) or _has_answer_spans(known):
+        return "answer"
     listed = any(isinstance(known.get(name), list | Mapping) for name in CHOICES)
     if listed or (isinstance(question, Mapping) and "choices" in question) or PUBLISHED & known.keys():
         return "choose"
@@ -82,3 +86,11 @@ def _task_of_record(record: Mapping[str, Any]) -> str:
         return "choose"
     words, tags = ([known.get(name) for name in names] for names in (WORDS, TAGS))
     return "tag" if all(any(isinstance(value, list) for value in each) for each in (words, tags)) else ""
+
+
+def _has_answer_spans(record: Mapping[str, Any]) -> bool:
+    """Whether a record with a question has answers with offsets in a passage."""
+    answers = record.get("answers", record.get("answer"))
+    first = answers[0] if isinstance(answers, list) and answers else answers
+    offsets = isinstance(first, Mapping) and "answer_start" in first
+    return "question" in record and (offsets or "answer_start" in record or "is_impossible" in record)

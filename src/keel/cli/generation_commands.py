@@ -1,4 +1,4 @@
-"""Commands of text generation: generate, translate, and by zero-shot prompting ask and summarize."""
+"""Commands of text generation: generate, translate, ask and summarize."""
 
 import json
 import sys
@@ -23,17 +23,21 @@ from keel.cli.command import (
     prompt_of,
     section,
 )
-from keel.data.predictions import GeneratedText
+from keel.data.predictions import GeneratedText, SpanAnswer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, note, pluralize
 from keel.explain.word_alignment import Alignment
 from keel.generation.beam_search import BeamSearch, SearchInterrupted
 from keel.generation.sampling import Sampling
 from keel.generation.strategy import decoding_strategy
+from keel.model import Model
 from keel.report.console import Console
 from keel.report.html_page import picture_file
+from keel.tasks.answer import SpanAnswering
 
 DECODING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "beams", "best", "length_penalty")
+SHOWN_ANSWERS = 3
+"""Spans that are printed."""
 CAUSAL_LM = model_flag("The folder of a causal language model.")
 
 
@@ -145,14 +149,23 @@ def generate(options: Namespace, console: Console) -> Answer:
     "PASSAGE|FILE QUESTION --model FOLDER",
     argument("text", "PASSAGE|FILE|-", "The passage to read.", nargs="?", default=""),
     argument("question", "QUESTION", "A question about it.", nargs="?", default=""),
-    CAUSAL_LM,
+    model_flag("The folder of a model fine-tuned for --task answer, or of a causal language model."),
     arguments_of(prompting.ask),
     encoding_flag,
     device_flags,
 )
 def ask(options: Namespace, console: Console) -> Answer:
-    """Answer a question about a text with a language model, zero-shot."""
-    return _prompted(options, console, prompting.ask, options.question)
+    """Answer a question about a text: by a span of it (--task answer), or with a language model, zero-shot."""
+    text, model = prompt_of(options, console), load(options, console)
+    if not isinstance(model.task, SpanAnswering):
+        return _prompted(options, console, prompting.ask, text, options.question, model=model)
+    found = prompting.ask(text, options.question, model=model, on_event=console, **options.settings)
+    assert isinstance(found, SpanAnswer)
+    best = [each for each in found.alternatives if each.text][:SHOWN_ANSWERS]
+    lines = [f"{each.probability:.3f}  {each.text}  (characters {each.start} to {each.end})" for each in best]
+    nothing = [f"{found.probability:.3f}  no answer; the best spans are"] if not found.text else []
+    data = {**found.to_dict(), "null_odds": found.null_odds, "best": [each.to_dict() for each in found.alternatives]}
+    return Answer(lines=nothing + lines, data=data)
 
 
 @command(
@@ -166,16 +179,17 @@ def ask(options: Namespace, console: Console) -> Answer:
 )
 def summarize(options: Namespace, console: Console) -> Answer:
     """Summarize a text with a language model, zero-shot."""
-    return _prompted(options, console, prompting.summarize)
+    return _prompted(options, console, prompting.summarize, prompt_of(options, console))
 
 
-def _prompted(options: Namespace, console: Console, verb: Callable[..., GeneratedText], *more: str) -> Answer:
+def _prompted(
+    options: Namespace, console: Console, verb: Callable[..., Any], *texts: str, model: Model | None = None
+) -> Answer:
     """Run a prompting verb: the prompt goes to stderr; what it generated before an interruption is printed."""
     stream = _Stream(console)
-    text = prompt_of(options, console)
     with stream.interruptible(options.json, _token_progress(options, verb)):
-        model = load(options, console)
-        found = verb(text, *more, model=model, on_text=stream.add, on_event=stream.on_event, **options.settings)
+        model = model or load(options, console)
+        found = verb(*texts, model=model, on_text=stream.add, on_event=stream.on_event, **options.settings)
     return Answer(lines=[found.text], data={"prompt": found.prompt, "text": found.text})
 
 

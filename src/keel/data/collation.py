@@ -72,6 +72,8 @@ class EncodedExamples:
     features: Tensor | None = None  # [sequences or selected, width] frozen encoder's output that the head reads
     selected: np.ndarray | None = None  # [selected] positions in ids of the tokens that the head classifies
     selected_starts: np.ndarray | None = None  # [sequences + 1] where those of each sequence start
+    selected_roles: np.ndarray | None = None  # [selected] uint8: what each is, where they are not all alike
+    selected_offsets: np.ndarray | None = None  # [selected, 2] characters in the example's text
     target_ids: np.ndarray | None = None  # [tokens] int32: concatenated target sequences with their end token
     target_starts: np.ndarray | None = None  # [sequences + 1]
     characters: SubwordUnits | None = None  # of the distinct selected words
@@ -145,6 +147,8 @@ class EncodedExamples:
         selection = TokenSelection(
             positions=torch.from_numpy(np.where(mask, positions, 0)), counts=torch.from_numpy(counts)
         )
+        if self.selected_roles is not None:
+            selection = replace(selection, roles=torch.from_numpy(self.selected_roles[numbers].astype(np.int64)))
         if self.characters is not None and self.selected_words is not None:
             words, indices = np.unique(self.selected_words[numbers], return_inverse=True)
             characters = self.characters.index_select(torch.from_numpy(words))
@@ -197,6 +201,7 @@ class TokenSelection(Tensors):
     counts: Tensor  # [batch] number in each sequence; the rest is padding
     character_indices: Tensor | None = None  # [batch, most] the index of each word in `characters`
     characters: SubwordUnits | None = None  # of the distinct words
+    roles: Tensor | None = None  # [batch, most] `EncodedExamples.selected_roles`
 
     def gather(self, hidden: Tensor) -> Tensor:
         """[batch, most, width]: their vectors among those of all tokens."""

@@ -15,7 +15,7 @@ from keel.training.counter_rng import derive_seed
 
 @dataclass(frozen=True)
 class _Units:
-    """What a split does not divide: all examples with the same text."""
+    """What a split does not divide: all examples of one group or, without groups, with the same text."""
 
     members: list[list[int]]
     """Example indices."""
@@ -25,7 +25,8 @@ class _Units:
     @classmethod
     def of(cls, examples: Examples, *, divide_duplicates: bool = False) -> Self:
         by_key: dict[str | int, list[int]] = {}
-        for index, key in enumerate(range(len(examples)) if divide_duplicates else examples.text_keys()):
+        keys = range(len(examples)) if divide_duplicates else examples.groups or examples.text_keys()
+        for index, key in enumerate(keys):
             by_key.setdefault(key, []).append(index)
         members, values = list(by_key.values()), examples.values
         names: list[tuple[str, ...]] = []

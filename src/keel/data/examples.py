@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from keel.data.answer_spans import GoldAnswers
 from keel.data.label_columns import parse_labels
 from keel.data.label_kinds import LabelKind, MultiLabel, SingleLabel, Value, label_names
 from keel.data.table_sources import load_table
@@ -40,6 +41,10 @@ class Example:
     """Words of a pre-tokenized text; its label has one tag for each."""
     choices: tuple[str, ...] = ()
     """Choices of a multiple-choice example; its label is the index of the right one."""
+    id: str = ""
+    """The dataset's own identifier."""
+    group: str = ""
+    """Examples of one group, such as the questions on one article, are on one side of a split."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,7 +53,9 @@ class Example:
 
     @property
     def gold(self) -> Any:
-        """The label for display: the text of the right choice, where there are choices."""
+        """The label for display: the text of the right choice, where there are choices; the texts of answers."""
+        if isinstance(self.label, GoldAnswers):
+            return str(self.label)
         return self.choices[self.label] if self.choices and isinstance(self.label, int) else self.label
 
 
@@ -66,7 +73,7 @@ class Labels:
     @property
     def outputs(self) -> int:
         """Output size of the head."""
-        return len(self.names) or 1
+        return len(self.names) or self.kind.outputs
 
     def unseen_in(self, examples: "Examples") -> tuple[str, ...]:
         """Class names of these examples that did not occur in training; none if no name did."""
@@ -118,6 +125,10 @@ class Examples(LazySequence[Example]):
     """The words of each text, if texts are pre-tokenized."""
     choices: list[tuple[str, ...]] = field(default_factory=list)
     """The choices of each example, if it has any."""
+    ids: list[str] = field(default_factory=list)
+    """The dataset's own identifiers, if it has any."""
+    groups: list[str] = field(default_factory=list)
+    """The group of each example, if there are groups."""
     kind: LabelKind | None
     """None for unlabelled examples."""
     source: str
@@ -137,6 +148,8 @@ class Examples(LazySequence[Example]):
             locations=[item.location for item in items],
             words=[item.words for item in items] if any(item.words for item in items) else [],
             choices=[item.choices for item in items] if any(item.choices for item in items) else [],
+            ids=[item.id for item in items] if any(item.id for item in items) else [],
+            groups=[item.group for item in items] if any(item.group for item in items) else [],
             kind=kind,
             source=source,
             names=names,
@@ -153,6 +166,8 @@ class Examples(LazySequence[Example]):
             self.locations[index],
             self.words[index] if self.words else (),
             self.choices[index] if self.choices else (),
+            self.ids[index] if self.ids else "",
+            self.groups[index] if self.groups else "",
         )
 
     def take(self, indices: Iterable[int]) -> "Examples":
@@ -169,6 +184,8 @@ class Examples(LazySequence[Example]):
             locations=self.locations.take(chosen) if isinstance(self.locations, Locations) else part([*self.locations]),
             words=part(self.words),
             choices=part(self.choices),
+            ids=part(self.ids),
+            groups=part(self.groups),
         )
 
     @property

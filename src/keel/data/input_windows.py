@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ class ModelInput:
     segments: list[int]
     first_start: int
     """Position of the first text's first token."""
+    second_start: int = 0
+    """Position of the second text's first token, if there is one."""
 
 
 FIRST, SECOND = -1, -2
@@ -119,6 +121,13 @@ def build_packed_inputs(
     built = PackedInputs.from_inputs([*chain.from_iterable(windows)], window_counts[alone])
     owners = np.concatenate([np.flatnonzero(~alone), np.repeat(np.flatnonzero(alone), window_counts[alone])])
     return inputs.join(built, np.argsort(owners, kind="stable"), window_counts)
+
+
+def windows_with_context(sizes: Sequence[int] | np.ndarray, room: int) -> list[tuple[range, range]]:
+    """Windows over units (words) of these sizes, and the units that have most context in each: half of each overlap."""
+    spans = overlapping_windows(sizes, room)
+    borders = [0, *((later.start + former.stop) // 2 for former, later in pairwise(spans)), len(sizes)]
+    return [(span, range(*inner)) for span, inner in zip(spans, pairwise(borders), strict=True)]
 
 
 def text_windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from keel.data.answer_spans import GoldAnswers
 from keel.errors import KeelError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 POSITIVE = {"1", "true", "yes", "y", "positive", "pos", "good", "entailment", "duplicate", "paraphrase", "spam"}
 """Names of the positive class of two."""
-Value = str | tuple[str, ...] | float
+Value = str | tuple[str, ...] | float | GoldAnswers
 """A label as read from a file."""
 
 
@@ -71,6 +72,8 @@ class LabelKind:
     """In model folders and, for kinds of a text's label, on the command line."""
     has_classes: ClassVar[bool] = False
     """Whether labels are class names."""
+    outputs: ClassVar[int] = 1
+    """Output size of the head, unless there are classes."""
     problem_type: ClassVar[str] = ""
     """Hugging Face's name."""
     default_task: ClassVar[str] = "classify"
@@ -318,6 +321,23 @@ class TextTarget(LabelKind):
 
     def names_in(self, value: Any) -> tuple[str, ...]:
         return ()
+
+
+@dataclass(frozen=True)
+class SpanLabel(LabelKind):
+    """A span of the passage: the positions of its first and its last token."""
+
+    name: ClassVar[str] = "span"
+    outputs: ClassVar[int] = 2
+    default_task: ClassVar[str] = "answer"
+    unit: ClassVar[tuple[str, ...]] = ("question",)
+
+    def describe(self, labels: "Labels") -> str:
+        return "a span of the passage"
+
+    def statistics(self, examples: "Examples") -> dict[str, Any]:
+        answered = sum(bool(answers.texts) for answers in examples.values)
+        return {"answerable": answered, "unanswerable": len(examples) - answered}
 
 
 def _class_ids(examples: "Examples", names: tuple[str, ...]) -> dict[Any, list[int]]:

@@ -21,10 +21,11 @@ XML_SUFFIXES = {".xml", ".html", ".htm", ".xhtml", ".sgm", ".sgml"}
 XML_START = re.compile(r"\s*<(\?xml|!doctype|html)\b", re.IGNORECASE)
 TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*)(\s[^<>]*?)?(?P<empty>/?)>")
 NOT_JSON = "not JSON"
+SQUAD = "SQuAD-like JSON"
 KINDS: dict[str, tuple[tuple[str, ...], str]] = {
-    "SQuAD-like JSON": (
-        ('"context"', '"qas"'),
-        "no task reads answer spans; to pre-train on its paragraphs, write them to a text file, one per line",
+    SQUAD: (
+        ('"qas"',),
+        "use --task answer; to pre-train on its paragraphs, write them to a text file, one per line",
     ),
     "DREAM JSON": (('"question"', '"choice"', '"answer"'), "use --task choose"),
     "Winograd schemas in XML": (

@@ -15,7 +15,7 @@ from keel.data.tables import LazySequence
 from keel.data.tag_schemes import detect_scheme, extract_entities
 from keel.events import pluralize
 
-__all__ = ["ChoicePrediction", "EntitySpan", "GeneratedText", "Prediction", "TaggedText"]
+__all__ = ["ChoicePrediction", "EntitySpan", "GeneratedText", "Prediction", "SpanAnswer", "TaggedText"]
 
 MAX_SHOWN = 10
 """Predictions in the `repr` of many."""
@@ -134,6 +134,34 @@ class ChoicePrediction:
 
     def __repr__(self) -> str:
         return f"ChoicePrediction({self.index}, {self.text!r}, {self.probability:.2f})"
+
+
+@dataclass(frozen=True)
+class SpanAnswer:
+    """A span of a passage that answers a question; an empty text means that the passage does not answer it."""
+
+    text: str
+    probability: float
+    """Among the best spans and, if the model may predict it, no answer."""
+    start: int
+    """Where it starts in the passage, in characters."""
+    end: int
+    null_odds: float = 0.0
+    """Score of no answer minus that of the best span."""
+    end_before_start: bool = False
+    """Whether the most probable end precedes the most probable start, which may mean that there is no answer."""
+    alternatives: "tuple[SpanAnswer, ...]" = ()
+    """The best spans, the most probable first."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"SpanAnswer({self.text!r}, {self.probability:.2f}, {self.start}:{self.end})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, without the alternatives."""
+        return {"answer": self.text, "probability": round(self.probability, 4), "start": self.start, "end": self.end}
 
 
 class StructuredPrediction(Protocol):
@@ -283,6 +311,20 @@ class GeneratedPredictions(Predictions):
             {**texts[0].to_dict(), **({"best": [text.to_dict() for text in texts]} if len(texts) > 1 else {})}
             for texts in self.generated
         ]
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerPredictions(Predictions):
+    """A span for each question; `estimates` are [examples] their probabilities."""
+
+    answers: list[SpanAnswer]
+
+    def item(self, index: int) -> SpanAnswer:
+        return self.answers[index]
+
+    def take(self, indices: Iterable[int]) -> Self:
+        chosen = [*indices]
+        return replace(super().take(chosen), answers=[self.answers[index] for index in chosen])
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from keel.formats.folder_architecture import (
     NEXT_HEAD,
     OBJECTIVE_HEAD,
     POOLER,
+    QUESTION_ANSWERING,
     TAGGING,
     WORD_HEAD,
     Architecture,
@@ -30,6 +31,7 @@ def _task_classes(name: str, *more: str) -> dict[str, set[str]]:
         f"{name}ForSequenceClassification": {BODY, *more, CLASSIFIER},
         f"{name}{TAGGING}": {BODY, CLASSIFIER},
         f"{name}{MULTIPLE_CHOICE}": {BODY, *more, CLASSIFIER},
+        f"{name}{QUESTION_ANSWERING}": {BODY, CLASSIFIER},
     }
 
 
@@ -101,7 +103,8 @@ BERT = Architecture(
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
-    old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias", "qa_outputs.": "classifier."},
+    class_names={f"Bert{QUESTION_ANSWERING}": {"classifier.": "qa_outputs."}},
     buffers=r"(.*\.)?(position_ids|token_type_ids)",
     untrained=lambda system: set() if system.predicts_pairs else {NEXT_HEAD},
     holds=lambda system: system.variant == "bert",
@@ -148,8 +151,10 @@ ELECTRA = Architecture(
         "classifier.weight": "classifier.out_proj.weight",
         "classifier.bias": "classifier.out_proj.bias",
         "sequence_summary.summary.": "classifier.dense.",
+        "qa_outputs.": "classifier.out_proj.",
     },
     class_names={
+        f"Electra{QUESTION_ANSWERING}": {"classifier.out_proj.": "qa_outputs."},
         f"Electra{TAGGING}": {"classifier.out_proj.": "classifier."},
         f"Electra{MULTIPLE_CHOICE}": {
             "classifier.out_proj.": "classifier.",
@@ -212,12 +217,17 @@ ROBERTA = Architecture(
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     },
-    old_names={"classifier.dense.": "roberta.pooler.dense.", "classifier.out_proj.": "classifier."},
+    old_names={
+        "classifier.dense.": "roberta.pooler.dense.",
+        "classifier.out_proj.": "classifier.",
+        "qa_outputs.": "classifier.",
+    },
     class_names={
+        f"Roberta{QUESTION_ANSWERING}": {"classifier.": "qa_outputs."},
         "RobertaForSequenceClassification": {
             "classifier.": "classifier.out_proj.",
             "roberta.pooler.dense.": "classifier.dense.",
-        }
+        },
     },
     buffers=BERT.buffers,
     position_offset=2,  # after that of the padding token, 1
@@ -264,12 +274,19 @@ DISTILBERT = Architecture(
     prefix="distilbert.",
     parts={"distilbert.": BODY, "pre_classifier.": POOLER, "vocab_": WORD_HEAD, "classifier.": CLASSIFIER},
     ties={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    old_names={"qa_outputs.": "classifier."},
+    class_names={f"DistilBert{QUESTION_ANSWERING}": {"classifier.": "qa_outputs."}},
     holds=lambda system: system.variant == "distilbert",
 )
 GPT2 = Architecture(
     system=Gpt,
     model_type="gpt2",
-    classes={f"GPT2{TAGGING}": {BODY, CLASSIFIER}, "GPT2LMHeadModel": {BODY}, "GPT2Model": {BODY}},
+    classes={
+        f"GPT2{TAGGING}": {BODY, CLASSIFIER},
+        f"GPT2{QUESTION_ANSWERING}": {BODY, CLASSIFIER},
+        "GPT2LMHeadModel": {BODY},
+        "GPT2Model": {BODY},
+    },
     settings={
         "n_head": "heads",
         "n_inner": "mlp_size",
@@ -305,6 +322,8 @@ GPT2 = Architecture(
     prefix="transformer.",
     parts={"transformer.": BODY, "classifier.": CLASSIFIER},
     ties={"lm_head.weight": "transformer.wte.weight"},
+    old_names={"qa_outputs.": "classifier."},
+    class_names={f"GPT2{QUESTION_ANSWERING}": {"classifier.": "qa_outputs."}},
     buffers=r".*\.attn\.(bias|masked_bias)",
     transposed=frozenset({"qkv", "out", "expand", "contract"}),
     holds=lambda system: system.pre_norm and not system.sink,

@@ -18,6 +18,7 @@ FOREIGN = "head of another task"
 """Also what no table knows: only tensors of known parts must all be used."""
 TASK_LAYERS = "task layers beside the classifier"
 TAGGING, MULTIPLE_CHOICE = "ForTokenClassification", "ForMultipleChoice"
+QUESTION_ANSWERING = "ForQuestionAnswering"
 """Suffixes of class names that tell the kind of labels."""
 WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD = "masked language model head", "next sentence head", "pre-training parameters"
 DETECTION_HEAD = "replaced token detection head"
@@ -224,7 +225,7 @@ class KeelArchitecture(Architecture):
     def part(self, theirs: str) -> str:
         if theirs.startswith(f"{self.model_type}."):
             return BODY
-        if theirs.startswith(("crf.", "mix.", "network.", "decoder.")):
+        if theirs.startswith(("align.", "crf.", "mix.", "network.", "decoder.")):
             return TASK_LAYERS
         return CLASSIFIER if theirs.startswith("classifier.") else OBJECTIVE_HEAD
 

@@ -58,6 +58,7 @@ CONFIG: dict[Any, Any] = {
             LABEL_COUNTS: [int],
             TARGET: bool,
             "temperature": NUMBER,
+            "null_threshold": NUMBER,
             "extra_length": int,
         },
         "card": CARD,

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.folder_json import AGAIN
-from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
+from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regression, SingleLabel, SpanLabel, TagLabels
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent
 from keel.formats.architectures import architecture_of
-from keel.formats.folder_architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING
+from keel.formats.folder_architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, QUESTION_ANSWERING, TAGGING
 from keel.nn.encoder import Encoder
 from keel.nn.meta_device import meta_device
 from keel.nn.pooling import SentencePooling
@@ -25,7 +25,11 @@ from keel.systems.system import System
 
 LABEL_COUNTS = "label_counts"
 """Name of the labels' counts among the settings of a task."""
-CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): MULTIPLE_CHOICE}
+CLASS_SUFFIXES: dict[LabelKind, str] = {
+    TagLabels(): TAGGING,
+    ChoiceLabel(): MULTIPLE_CHOICE,
+    SpanLabel(): QUESTION_ANSWERING,
+}
 """Suffixes of Hugging Face's classes for kinds of labels."""
 BLOCK = 4096
 """Words whose vectors are computed at once."""

@@ -2,18 +2,19 @@
 
 from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.formats.architectures import architecture_of
-from keel.formats.folder_architecture import CLASSIFIER, MULTIPLE_CHOICE, TAGGING, WORD_HEAD
+from keel.formats.folder_architecture import CLASSIFIER, MULTIPLE_CHOICE, QUESTION_ANSWERING, TAGGING, WORD_HEAD
 from keel.formats.stored_model import CLASS_SUFFIXES, LABEL_COUNTS, StoredModel, class_suffix
 
 KEEL_TYPE = "keel-"
 """Prefix of a `model_type` whose task only Keel can load: transformers would add a random head to the encoder."""
-DECISIONS = ("temperature", "threshold")
+DECISIONS = ("temperature", "threshold", "null_threshold")
 """Fields of a task that say how labels follow from logits, which are those of transformers."""
 STANDARD_TASK = {"name", "kind", LABEL_COUNTS, "lm_loss", *DECISIONS}
 """Fields of a task whose head is a linear layer, as in transformers' classes."""
 PIPELINE_TAGS = {
     TAGGING: "token-classification",
     MULTIPLE_CHOICE: "multiple-choice",
+    QUESTION_ANSWERING: "question-answering",
     CLASSIFIER: "text-classification",
     WORD_HEAD: "fill-mask",
 }

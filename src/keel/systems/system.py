@@ -142,11 +142,11 @@ class System(Validated):
         """One or two texts with this system's special tokens."""
         before, between, after = self.special_tokens(tokenizer)
         ids = [*before, *first, *(after if second is None else between)]
-        segments = [0] * len(ids)
+        segments, second_start = [0] * len(ids), len(ids)
         if second is not None:
             ids += [*second, *after]
             segments += [self.second_segment] * (len(ids) - len(segments))
-        return ModelInput(ids, segments, len(before))
+        return ModelInput(ids, segments, len(before), second_start)
 
     def max_text_length(self, tokenizer: Tokenizer, *, pair: bool = False) -> int:
         """Maximum length of a text, or of both texts of a pair, without special tokens."""

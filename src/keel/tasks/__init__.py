@@ -1,5 +1,6 @@
 """Tasks by name: the one place where a task's name becomes a class."""
 
+from keel.tasks.answer import SpanAnswering
 from keel.tasks.choose import MultipleChoice
 from keel.tasks.classify import TextClassification
 from keel.tasks.pair import PairClassification
@@ -12,5 +13,6 @@ TASKS: dict[str, type[Task]] = {
     "pair": PairClassification,
     "tag": TokenClassification,
     "choose": MultipleChoice,
+    "answer": SpanAnswering,
     "seq2seq": SequenceToSequence,
 }

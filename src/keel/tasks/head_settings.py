@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from keel.config import Count, Dropout, Ge, Gt, LayerCount, Lt, Validated
 from keel.errors import UsageError
+from keel.nn.aligned_question import aligned_width
 from keel.nn.encoder import Encoder
 from keel.nn.pooling import Pool
 from keel.nn.task_network import CharacterEncoderKind, HeadNetwork, HeadNetworkKind
@@ -41,6 +42,8 @@ class HeadSettings(Validated):
     pair_encoding: Literal["default", "cross", "siamese"] = "default"
     """Encoding of a pair: cross, both texts in one sequence; siamese, each text alone, and the classifier reads
     u, v, |u - v| and u * v; default: siamese for word vectors and frozen encoders."""
+    align: bool = False
+    """Aligned question embedding: each passage token attends to the question, for readers without self-attention."""
     lm_loss: Annotated[float, Ge(0), Lt(float("inf"))] = 0.0
     """Weight of an auxiliary language-modelling loss on the same sequences (GPT-1: 0.5)."""
 
@@ -67,7 +70,7 @@ class HeadSettings(Validated):
             what = "--network needs a vector for each word, and this model has none"
             raise UsageError(f"{what}: use word2vec, glove, an unsupervised fasttext or bert")
         return HeadNetwork(
-            encoder.width,
+            aligned_width(encoder.width) if self.align else encoder.width,
             kind=self.network,
             width=self.network_width,
             layers=self.network_layers,

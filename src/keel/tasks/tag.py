@@ -3,8 +3,6 @@
 The first subword of each word is classified (BERT's paper), independently or with a linear-chain CRF.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from torch.nn import functional as F
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels
-from keel.data.input_windows import PackedInputs, overlapping_windows
+from keel.data.input_windows import PackedInputs, windows_with_context
 from keel.data.label_kinds import TagLabels
 from keel.data.predictions import Predictions, TagPredictions, is_segmentation
 from keel.data.tables import fill_missing
@@ -107,7 +105,7 @@ class TokenClassification(Task):
         tokens = long = 0
         for words in sentences:
             parts = [subwords[word] for word in words]
-            windows = word_windows([len(part) for part in parts], room)
+            windows = windows_with_context([len(part) for part in parts], room)
             counts.append(len(windows))
             long += len(windows) > 1
             for span, tagged in windows:
@@ -235,10 +233,3 @@ class TokenClassification(Task):
         assert isinstance(predictions, TagPredictions)
         self.check_scorable(examples, self.labels)
         return score_tags(examples, predictions)
-
-
-def word_windows(sizes: Sequence[int], room: int) -> list[tuple[range, range]]:
-    """Windows over words of these sizes, and the words that each one tags: half of each overlap."""
-    spans = overlapping_windows(sizes, room)
-    borders = [0, *((later.start + former.stop) // 2 for former, later in pairwise(spans)), len(sizes)]
-    return [(span, range(*tagged)) for span, tagged in zip(spans, pairwise(borders), strict=True)]

@@ -41,6 +41,8 @@ MAX_PADDED = 1 << 20
 """Tokens of a batch of inference, padding included: some systems read texts of a million tokens."""
 
 
+MAX_CACHED = 1 << 32
+"""Bytes of a frozen encoder's features up to which they are cached; more are computed in every epoch."""
 FROZEN_TAGGING_LR = 1e-2
 """Learning rate of a linear layer on the vectors of a frozen encoder's tokens."""
 MIX_LR = 1e-2
@@ -145,6 +147,11 @@ class Task(EncoderObjective):
         defaults = system.finetuning_defaults(frozen)
         return defaults if cls.labels_texts or not frozen else replace(defaults, lr=FROZEN_TAGGING_LR)
 
+    @classmethod
+    def default_head(cls, system: System) -> dict[str, Any]:
+        """Fields of `HeadSettings` that this task has by default on an encoder of this system."""
+        return {}
+
     def load_head_from(self, other: "Task") -> None:
         """Initialise from another task of this class, apart from its encoder."""
 
@@ -190,6 +197,11 @@ class Task(EncoderObjective):
         seconds = [None] * len(table) if second is None else table.texts(second, "second", on_event)
         rows = zip(table.texts(text, "text", on_event), seconds, table.locations, strict=True)
         return [Example(first, other, None, location) for first, other, location in rows]
+
+    @classmethod
+    def describe_example(cls, example: Example) -> dict[str, Any]:
+        """The input of an example beside its prediction."""
+        return {"text": example.text, **({} if example.second is None else {"second": example.second})}
 
     @staticmethod
     def wrong_input(item: Any, number: int, expected: str) -> UsageError:
@@ -287,6 +299,9 @@ class Task(EncoderObjective):
         # The output of a network over a whole text changes while it learns; its inputs for single words do not.
         cacheable = self.frozen and not self.encoder.sparse and (self.network is None or data.selected is not None)
         cacheable = cacheable and (data.selected is None or len(data.selected) > 0)
+        count = len(starts) - 1 if data.selected is None else len(data.selected)
+        layers = 1 if self.mix is None else self.encoder.layer_count
+        cacheable = cacheable and 4 * count * layers * self.encoder.width <= MAX_CACHED
         return replace(data, features=self._frozen_features(data)) if cacheable else data
 
     def least_lrs(self) -> dict[nn.Parameter, float]:

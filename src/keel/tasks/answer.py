@@ -1,0 +1,304 @@
+"""Extractive question answering: the answer is a span of a passage.
+
+A start vector S and an end vector E (Devlin et al. 2019, section 4.2): P(start = i) = softmax_i(S . h_i) over the
+tokens of the passage and [CLS], which stands for "no answer"; likewise the end. A span's score is S . h_i + E . h_j.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.data.answer_files import EXPECTED, make_question, read_answers
+from keel.data.answer_spans import GoldAnswers
+from keel.data.collation import EncodedExamples, TokenSelection
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels
+from keel.data.input_windows import PackedInputs, windows_with_context
+from keel.data.label_kinds import SpanLabel
+from keel.data.predictions import AnswerPredictions, Predictions, SpanAnswer
+from keel.data.token_batch import TokenBatch
+from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, ignore, note, pluralize
+from keel.metrics.answer_scores import AnswerScores, score_answers
+from keel.metrics.scores import Scores
+from keel.nn.aligned_question import AlignedQuestion
+from keel.nn.encoder import Encoder, EncoderOutput
+from keel.systems.capabilities import LanguageModelSystem
+from keel.systems.system import System
+from keel.systems.transformer import TransformerSystem
+from keel.tasks.head_settings import HeadSettings
+from keel.tasks.span_search import WindowLogits, best_spans
+from keel.tasks.task import Task
+from keel.training.plan import Train
+
+NULL, QUESTION, PASSAGE, CONTEXT = range(4)
+"""Roles of the tokens that the head reads: "no answer", the question, the passage; a token of the passage with more
+context in another window is CONTEXT: a span may end there but not start."""
+MAX_QUESTION = 64
+"""Tokens of a question; the rest of a longer one is not read."""
+MAX_WINDOW = 512
+"""Tokens of question and passage in one window, for systems that read longer texts."""
+
+
+class SpanAnswering(Task):
+    """Start and end logits of each passage token: logits = W dropout(h_i) + b.
+
+    Without self-attention between question and passage (word vectors, recurrent networks, ELMo), h_i is the output of a
+    BiLSTM over the tokens of both, each extended by its aligned question embedding (Chen et al. 2017).
+    """
+
+    name = "answer"
+    pair = True
+    labels_texts = False
+    head_fields = (*HeadSettings.NETWORK, "align", "mix")
+
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        null_threshold: float | None = None,
+        **settings: Any,
+    ):
+        super().__init__(system, encoder, tokenizer, labels, **settings)
+        self.null_threshold = null_threshold
+        """"No answer" is predicted if its score exceeds that of the best span by more; None: never."""
+        if encoder.bag_of_words:
+            raise UsageError(f"{system.name} has no vector for each word, and --task answer needs them: use word2vec")
+        self.align = AlignedQuestion(encoder.width) if self.head.align else None
+        if self.align is not None and self.network is None:
+            self.width = self.align.width
+        self.add_classifier(self.width)
+
+    @classmethod
+    def default_head(cls, system: System) -> dict[str, Any]:
+        return {} if isinstance(system, TransformerSystem) else {"network": "lstm", "align": True}
+
+    @classmethod
+    def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+        if network:  # thousands of questions, each with a hundred tokens or more
+            return Train(epochs=5, batch=32, lr=2e-3, warmup=0.02)
+        return super().finetuning_defaults(system, frozen, network=network)
+
+    @classmethod
+    def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
+        return read_answers(source, columns, on_event)
+
+    @classmethod
+    def label_schema(cls, examples: Examples) -> Labels:
+        if not isinstance(examples.kind, SpanLabel):
+            raise KeelError(f'{examples.source} has questions without answers: give "answers", as in {EXPECTED}')
+        if not any(answers.spans for answers in examples.values):
+            raise KeelError(f"{examples.source}: no answer occurs in its passage: there is nothing to learn")
+        return Labels(kind=examples.kind)
+
+    @classmethod
+    def check_scorable(cls, examples: Examples, labels: Labels) -> None:
+        if not isinstance(examples.kind, SpanLabel):
+            raise KeelError(f'{examples.source} has no answers to compare with: give "answers" with their text')
+
+    @classmethod
+    def make_example(cls, item: Any, number: int) -> Example:
+        match item:
+            case [str(passage), str(question)]:
+                return make_question(passage, question, f"item {number + 1}")
+        raise cls.wrong_input(item, number, "(passage, question)")
+
+    @classmethod
+    def make_examples(cls, source: Any, columns: Columns, on_event: OnEvent | None = None) -> list[Example]:
+        return [*read_answers(source, columns, on_event or ignore)]
+
+    @classmethod
+    def describe_example(cls, example: Example) -> dict[str, Any]:
+        return {**({"id": example.id} if example.id else {}), "question": example.text}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return super().settings | ({} if self.null_threshold is None else {"null_threshold": self.null_threshold})
+
+    def encode_examples(
+        self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
+    ) -> EncodedExamples:
+        """Each question with its passage, a long one in overlapping windows; a window without the answer has none.
+
+        Questions whose answers are not in the passage are left out of training.
+        """
+        if labelled:
+            examples = _trainable(examples, on_event)
+        questions = self.tokenizer.encode_many(examples.texts, oov_ids=self.system.uses_subwords)
+        passages = list(dict.fromkeys(examples.seconds or []))
+        encodings = self.tokenizer.encode_with_offsets(passages, oov_ids=self.system.uses_subwords)
+        tokens_of = dict(zip(passages, encodings, strict=True))
+        offsets_of = {text: np.array(it.offsets, np.int64).reshape(-1, 2) for text, it in tokens_of.items()}
+        room = min(MAX_WINDOW, self.system.max_text_length(self.tokenizer, pair=True))
+        causal = isinstance(self.system, LanguageModelSystem)
+        inputs, counts, selected, selected_counts, roles, offsets, targets = [], [], [], [], [], [], []
+        tokens = 0
+        for index, (question, passage) in enumerate(zip(questions, examples.seconds or [], strict=True)):
+            question = question[: min(MAX_QUESTION, room // 2)]
+            ids, spans = tokens_of[passage].ids, offsets_of[passage]
+            windows = windows_with_context(np.ones(len(ids), np.int64), room - len(question))
+            counts.append(len(windows))
+            answer = _token_span(examples.values[index], spans) if labelled else None
+            for window, owned in windows:
+                built = self.system.build_inputs(self.tokenizer, question, ids[window.start : window.stop])
+                null = len(built.ids) - 1 if causal else 0  # the last token has seen all others
+                first = built.second_start
+                positions = [null, *range(built.first_start, built.first_start + len(question))]
+                positions += range(first, first + len(window))
+                selected.append(tokens + np.array(positions, np.int64))
+                selected_counts.append(len(positions))
+                inside = (np.arange(window.start, window.stop) >= owned.start) & (
+                    np.arange(window.start, window.stop) < owned.stop
+                )
+                before = 1 + len(question)
+                roles.append(np.concatenate([[NULL], [QUESTION] * len(question), np.where(inside, PASSAGE, CONTEXT)]))
+                offsets.append(np.concatenate([np.zeros((before, 2), np.int64), spans[window.start : window.stop]]))
+                if labelled:
+                    target = np.zeros((len(positions), 2), bool)
+                    held = answer is not None and window.start <= answer[0] and answer[1] < window.stop
+                    for side in (0, 1):
+                        target[before + answer[side] - window.start if held and answer else 0, side] = True
+                    targets.append(target)
+                inputs.append(built)
+                tokens += len(built.ids)
+        if long := sum(count > 1 for count in counts):
+            what = f"{pluralize(long, 'passage is', 'passages are')} too long for one sequence of {room} tokens"
+            note(on_event, f"{examples.source}: {what}: split into windows that overlap")
+        return self._encoded(
+            examples,
+            PackedInputs.from_inputs(inputs, np.array(counts)),
+            targets=torch.from_numpy(np.concatenate(targets)) if labelled else None,
+            batch_size=batch_size,
+            weights=np.ones(len(inputs), np.float32),
+            selected=np.concatenate(selected),
+            selected_starts=np.cumsum([0, *selected_counts]),
+            selected_roles=np.concatenate(roles).astype(np.uint8),
+            selected_offsets=np.concatenate(offsets),
+        )
+
+    def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
+        assert selection is not None
+        return selection.gather(output.top)
+
+    def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
+        """[batch, tokens, 2]: start and end logits."""
+        assert selection is not None
+        if self.align is not None:
+            assert selection.roles is not None
+            features = self.align(features, selection.mask & (selection.roles == QUESTION))
+        if self.network is not None:
+            return self.classifier(self.network(features, selection.counts))
+        return self.classifier(self.dropout(features))
+
+    def example_losses(self, logits: Tensor, targets: Tensor, selection: TokenSelection | None = None) -> Tensor:
+        """[batch]: mean of -log p(start) and -log p(end)."""
+        assert selection is not None
+        assert selection.roles is not None
+        candidates = (selection.mask & (selection.roles != QUESTION))[..., None]
+        log_p = logits.masked_fill(~candidates, -torch.inf).log_softmax(1)
+        return -(log_p.masked_fill(~(targets & candidates), 0.0)).sum((1, 2)) / 2
+
+    def setup(self, data: EncodedExamples) -> None:
+        """Let the model predict "no answer" if some training questions have none."""
+        super().setup(data)
+        if self.null_threshold is None and any(not answers.texts for answers in data.examples.values):
+            self.null_threshold = 0.0
+
+    def predict(
+        self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
+    ) -> AnswerPredictions:
+        """The best spans of each question; each token is judged in the window where it has most context."""
+        if isinstance(data, Examples):
+            data = self.encode_examples(data, labelled=False, on_event=on_event)
+        windows = self._window_logits(data, batch)
+        borders = np.searchsorted(data.example_indices, np.arange(len(data.examples) + 1)).tolist()
+        passages = data.examples.seconds or []
+        found = [
+            self._answer(windows[borders[index] : borders[index + 1]], passage)
+            for index, passage in enumerate(passages)
+        ]
+        return AnswerPredictions(self.labels, np.array([answer.probability for answer in found]), found)
+
+    def _window_logits(self, data: EncodedExamples, batch: int) -> list[WindowLogits]:
+        assert data.selected is not None
+        assert data.selected_starts is not None
+        assert data.selected_roles is not None
+        assert data.selected_offsets is not None
+        logits = torch.zeros(len(data.selected), 2)
+        for numbers, part in self.predict_all_logits(data, batch):
+            logits[numbers] = part
+        starts, ends = logits.numpy().T
+        found: list[WindowLogits] = []
+        for first, last in zip(data.selected_starts[:-1].tolist(), data.selected_starts[1:].tolist(), strict=True):
+            roles = data.selected_roles[first:last]
+            passage = slice(first + int((roles < PASSAGE).sum()), last)
+            found.append(
+                WindowLogits(
+                    starts=starts[passage],
+                    ends=ends[passage],
+                    startable=data.selected_roles[passage] == PASSAGE,
+                    offsets=data.selected_offsets[passage],
+                    null=float(starts[first] + ends[first]),
+                )
+            )
+        return found
+
+    def _answer(self, windows: list[WindowLogits], passage: str) -> SpanAnswer:
+        """The best span or, if its score is too low beside that of no answer, none; with the next best ones."""
+        spans = best_spans(windows)
+        null = min(window.null for window in windows)
+        odds = null - spans[0].score if spans else 0.0
+        scores = np.array([span.score for span in spans] + ([] if self.null_threshold is None and spans else [null]))
+        probabilities = np.exp(scores - scores.max())
+        probabilities /= probabilities.sum()
+        contradicts = bool(spans) and windows[spans[0].window].end_before_start
+        found = []
+        for span, probability in zip(spans, probabilities.tolist(), strict=False):
+            text = passage[span.start : span.end]
+            start = span.start + len(text) - len(text.lstrip())  # tokens of byte-level BPE begin with a space
+            found.append(SpanAnswer(text.strip(), probability, start, start + len(text.strip())))
+        nothing = SpanAnswer("", float(probabilities[-1]), 0, 0)
+        if len(scores) > len(spans):
+            found.insert(int((probabilities[:-1] > probabilities[-1]).sum()), nothing)
+        abstains = not spans or (self.null_threshold is not None and odds > self.null_threshold)
+        best = nothing if abstains else next(answer for answer in found if answer is not nothing)
+        return SpanAnswer(
+            best.text, best.probability, best.start, best.end, null_odds=odds, alternatives=tuple(found),
+            end_before_start=contradicts,
+        )  # fmt: skip
+
+    def tune_decisions(self, dev: Examples, on_event: OnEvent = ignore) -> None:
+        """Choose the threshold of "no answer" with the highest F1 on dev, if training had unanswerable questions."""
+        if self.null_threshold is None or all(answers.texts for answers in dev.values):
+            return
+        self.null_threshold, score = AnswerScores.of(dev, self.predict(dev)).best_threshold()
+        note(on_event, f"null threshold {self.null_threshold:.3f}, tuned on dev (answer F1 {score:.3f})")
+
+    def score(self, examples: Examples, predictions: Predictions) -> Scores:
+        assert isinstance(predictions, AnswerPredictions)
+        return score_answers(examples, predictions)
+
+
+def _trainable(examples: Examples, on_event: OnEvent) -> Examples:
+    """The questions that have no answer, or one in their passage."""
+    kept = [index for index, answers in enumerate(examples.values) if not answers.texts or answers.spans]
+    if len(kept) == len(examples):
+        return examples
+    left = pluralize(len(examples) - len(kept), "question is", "questions are")
+    note(on_event, f"{examples.source}: {left} left out of training: no answer occurs in the passage")
+    return examples.take(kept)
+
+
+def _token_span(answers: GoldAnswers, offsets: np.ndarray) -> tuple[int, int] | None:
+    """The first and the last token of the first answer; None without one."""
+    if not answers.spans or not len(offsets):
+        return None
+    start, end = answers.spans[0]
+    first = int(np.searchsorted(offsets[:, 1], start, "right"))
+    last = int(np.searchsorted(offsets[:, 0], end, "left")) - 1
+    return (first, last) if first <= last else None
