@@ -137,6 +137,15 @@ def test_the_threshold_of_a_rare_class_can_be_loaded(make_task: MakeTask, tmp_pa
     assert again.threshold == task.threshold
 
 
+def test_calibration_keeps_a_threshold_that_was_given(make_task: MakeTask) -> None:
+    examples = read_examples(messages(16), pair=False)
+    task = make_task(examples, threshold=0.9, calibrate=True)
+    task.tune_decisions(examples)
+    assert task.temperature != 1
+    assert task.threshold == task.settings["threshold"] == 0.9
+    assert task.predict(examples).threshold == 0.9
+
+
 def test_a_threshold_decides_between_two_classes_and_among_several_labels() -> None:
     single = read_examples([("a", "ham"), ("b", "spam")], pair=False)
     low = Predictions(single.labels, np.array([[0.7, 0.3], [0.9, 0.1]]), threshold=0.2)

@@ -164,7 +164,9 @@ class TextClassification(Task):
     def tune_decisions(self, dev: Examples, on_event: OnEvent = ignore) -> None:
         if not self.head.tuned_on_dev:
             return
-        self.temperature, self.threshold = 1.0, DEFAULT_THRESHOLD
+        self.temperature = 1.0  # a threshold that was given stays
+        if self.head.threshold == "auto":
+            self.threshold = DEFAULT_THRESHOLD
         dev = self.labels.seen_part(dev)
         logits, targets = self.predict_example_logits(dev), self.labels.targets(dev)
         several = isinstance(self.labels.kind, MultiLabel)
