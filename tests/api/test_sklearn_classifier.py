@@ -109,6 +109,9 @@ def test_unsupported_calls_are_refused(folder: Path) -> None:
         Classifier(folder).fit(["a", float("nan")], ["x", "y"])
     with pytest.raises(KeelError, match="2 texts and y 1 labels"):
         Classifier(folder).fit(["a", "b"], ["x"])
+    for missing in (None, float("nan")):
+        with pytest.raises(KeelError, match=f"item 1 of y is {missing}: give every text a label"):
+            Classifier(folder, **LEARN).fit(["a", "b", "c"], [0, missing, 1])
     with pytest.raises(KeelError, match="only one class"):
         Classifier(folder, **LEARN).fit(["a", "b"], ["x", "x"])
     with pytest.raises(KeelError, match="learning_rate"):
