@@ -302,6 +302,13 @@ def test_json_arrays_are_read_with_their_lines(tmp_path: Path, monkeypatch: pyte
     assert plain(read_examples("-", pair=False)) == SINGLE
 
 
+@pytest.mark.parametrize("text", ["caf\xe9\n" * 9, '{"text": "caf\xe9"}\n', "text\tlabel\ncaf\xe9\t1\n", "\xe9\n"])
+def test_messages_about_standard_input_name_no_other_file(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("cp1252"))))
+    with pytest.raises(KeelError, match=r"^standard input"):
+        read_examples("-", pair=False)
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "A.JSON"])
 def test_nan_in_json_is_a_missing_value(tmp_path: Path, name: str) -> None:
     records = [{"text": "so good", "score": math.nan, "label": "x"}, {"text": math.nan, "label": math.nan}]

@@ -25,18 +25,18 @@ RECORDS = json.JSONDecoder(parse_constant={"NaN": None, "Infinity": math.inf, "-
 
 
 def read_rows(
-    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, separator: str = "auto"
+    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, separator: str = "auto", name: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
     """Read a csv, tsv (quotes are ordinary characters, as in GLUE) or xlsx file as (line number, fields)."""
     path = Path(path)
     if file_kind(path) == "xlsx":
         yield from _xlsx(path, on_event)
         return
-    yield from _rows(TextFile(path, encoding, on_event), file_kind(path), separator)
+    yield from _rows(TextFile(path, encoding, on_event, name), file_kind(path), separator)
 
 
 def read_table(
-    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, separator: str = "auto"
+    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, separator: str = "auto", name: str = ""
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read a table with a header, jsonl or parquet as (line number, {column: value}); a short row lacks columns."""
     path = Path(path)
@@ -45,9 +45,9 @@ def read_table(
         yield from _parquet(path)
         return
     if kind == "jsonl":
-        yield from _jsonl(TextFile(path, encoding, on_event))
+        yield from _jsonl(TextFile(path, encoding, on_event, name))
         return
-    rows = read_rows(path, encoding, on_event, separator)
+    rows = read_rows(path, encoding, on_event, separator, name)
     _, header = next(rows, (1, []))
     for number, row in rows:
         yield number, dict(zip(header, row, strict=False))
@@ -112,9 +112,11 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise KeelError(f"{path} cannot be read as parquet ({what}): is it damaged? write it again") from None
 
 
-def read_json_records(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> list[tuple[int, Any]]:
+def read_json_records(
+    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, name: str = ""
+) -> list[tuple[int, Any]]:
     """The objects of a JSON array or of JSON lines, each with the number of its first line."""
-    file = TextFile(path, encoding, on_event)
+    file = TextFile(path, encoding, on_event, name)
     if not next((line for _, line in file if line.strip()), "").lstrip().startswith("["):
         return list(_jsonl(file))
     text = file.document()

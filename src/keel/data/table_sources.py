@@ -87,14 +87,14 @@ def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
 def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool) -> Table:
     kind, encoding = file_kind(path), columns.encoding
     if kind in ("jsonl", "parquet"):
-        return _numbered_records(name, read_table(path, encoding, on_event))
+        return _numbered_records(name, read_table(path, encoding, on_event, name=name))
     if kind in ("csv", "tsv", "xlsx") or columns.separator != "auto":
         separator = _grid_separator(path, name, columns, on_event, pair)
-        return _grid(name, read_rows(path, encoding, on_event, separator), columns, pair)
+        return _grid(name, read_rows(path, encoding, on_event, separator, name), columns, pair)
     if file_suffix(path) == ".json" and markup_kind(path, encoding) in ("JSON array of objects", "JSON lines"):
-        return _numbered_records(name, read_json_records(path, encoding, on_event))
+        return _numbered_records(name, read_json_records(path, encoding, on_event, name))
     refuse_markup(path, name, encoding)
-    file = open_text(path, encoding, on_event)
+    file = open_text(path, encoding, on_event, name)
     first = next((line for _, line in file.numbered_lines(cut=True) if line.strip()), "")
     lines = file.lines(cut=not is_table_line(first))
     if not pair and (labels := label_file(path)):  # ATIS, SNIPS

@@ -60,7 +60,8 @@ def make_sentence(words: Sequence[Any], tags: Sequence[Any] | None, location: st
 def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     """The sentences of a text file; the format is inferred unless it is given."""
     refuse_markup(path, name, columns.encoding)
-    lines = [(number, line.replace("\ufeff", "")) for number, line in open_text(path, columns.encoding, on_event)]
+    file = open_text(path, columns.encoding, on_event, name)
+    lines = [(number, line.replace("\ufeff", "")) for number, line in file]
     if beside := tag_file(path):
         return _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
     format = columns.format if columns.format != "auto" else _infer_format(lines, path)

@@ -348,6 +348,6 @@ def stdin_lines(encoding: str = "auto") -> Iterator[str]:
         stream.detach()
 
 
-def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> TextFile:
-    """Open any plain or compressed text file; iterating gives (line number, line)."""
-    return TextFile(path, encoding, on_event)
+def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, name: str = "") -> TextFile:
+    """Open any plain or compressed text file, with its `name` in messages; iterating gives (line number, line)."""
+    return TextFile(path, encoding, on_event, name)
