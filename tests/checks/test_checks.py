@@ -294,3 +294,12 @@ def test_more_minutes_recommend_a_larger_size(
         check(write(tmp_path / "labels.tsv", ["a\tx", "b\ty"] * 4), minutes=1)
     with pytest.raises(UsageError, match="minutes inf would never end"):
         check(english_corpus, minutes=float("inf"))
+
+
+def test_a_json_array_that_cannot_be_read_is_not_called_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keel.data.text_files.MAX_LINE", 50)
+    monkeypatch.setattr("keel.data.table_files.MAX_LINE", 50)
+    (file := tmp_path / "a.json").write_text(json.dumps([{"text": "x" * 51, "label": 1}]))
+    (finding,) = (each for each in check(file).findings if each.severity == "error")
+    assert finding.where == f"{file}:1"
+    assert "more than 50 characters" in finding.cause

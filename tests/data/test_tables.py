@@ -302,6 +302,18 @@ def test_json_arrays_are_read_with_their_lines(tmp_path: Path, monkeypatch: pyte
     assert plain(read_examples("-", pair=False)) == SINGLE
 
 
+def test_a_json_array_may_be_one_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keel.data.text_files.MAX_LINE", 50)
+    monkeypatch.setattr("keel.data.table_files.MAX_LINE", 50)
+    rows = [{"text": "so good", "label": 1}, {"text": "so bad", "label": 0}, {"text": "fine", "label": 1}]
+    found = read_examples(path := write(tmp_path, "a.json", json.dumps(rows)), pair=False)  # as pandas writes it
+    assert plain(found) == SINGLE
+    assert [*found.locations] == [f"{path}:1", f"{path}:2", f"{path}:3"]
+    long = write(tmp_path, "b.json", json.dumps([*rows, {"text": "x" * 51, "label": 1}]))
+    with pytest.raises(KeelError, match=r"b\.json:1: this field has more than 50 characters"):
+        read_examples(long, pair=False)
+
+
 @pytest.mark.parametrize("text", ["caf\xe9\n" * 9, '{"text": "caf\xe9"}\n', "text\tlabel\ncaf\xe9\t1\n", "\xe9\n"])
 def test_messages_about_standard_input_name_no_other_file(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("cp1252"))))

@@ -16,7 +16,7 @@ from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.memory_sources import Frame, plain_source
 from keel.data.row_errors import RowErrors, collect_row_errors
 from keel.data.table_writing import write_cleaned
-from keel.data.text_files import file_kind, open_text
+from keel.data.text_files import file_kind, file_suffix, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import Event, OnEvent, ignore, pluralize
 from keel.model import Model
@@ -166,7 +166,8 @@ def _labelled(path: Any, task: str, columns: Columns, invalid: RowErrors, on_eve
             with collect_row_errors() as rows:
                 examples = read_examples(path, pair=pair, columns=columns, on_event=events.append)
         except KeelError as error:
-            if not pair and (columns.label_column or "label" in str(error)):
+            json_array = isinstance(path, Path) and file_suffix(path) == ".json"  # which is never raw text
+            if not pair and (columns.label_column or "label" in str(error) or json_array):
                 raise
             continue
         if examples.kind:

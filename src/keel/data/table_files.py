@@ -102,8 +102,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             for batch in table.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
-                    if any(isinstance(cell, str) and len(cell) > MAX_LINE for cell in row.values()):
-                        raise long_field(f"{path}:{number}", "field")
+                    _refuse_long_field(row, f"{path}:{number}")
                     yield number, row
     except KeelError:
         raise
@@ -115,9 +114,13 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_json_records(
     path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, name: str = ""
 ) -> list[tuple[int, Any]]:
-    """The objects of a JSON array or of JSON lines, each with the number of its first line."""
+    """The objects of a JSON array or of JSON lines, each with the number of its first line.
+
+    Objects of an array that is one line are counted instead.
+    """
     file = TextFile(path, encoding, on_event, name)
-    if not next((line for _, line in file if line.strip()), "").lstrip().startswith("["):
+    start = next((chunk for _, chunk in file.line_chunks(1 << 16) if chunk.strip()), "")
+    if not start.lstrip().startswith("["):  # an array may be one long line, as pandas writes it
         return list(_jsonl(file))
     text = file.document()
     decode, found = RECORDS.raw_decode, list[tuple[int, Any]]()
@@ -129,6 +132,7 @@ def read_json_records(
             if not isinstance(item, dict):
                 what = f'{item!r:.60} is not an object such as {{"text": ...}}'
                 raise KeelError(f"{file.name}:{number}: {what}: correct or drop it")
+            _refuse_long_field(item, f"{file.name}:{number}")
             found.append((number, item))
             next_position = _skip_space(text, end)
             if text.startswith(",", next_position):
@@ -143,7 +147,13 @@ def read_json_records(
         raise KeelError(f"{file.name}:{error.lineno}: this is not JSON ({error.msg}): correct it") from None
     except RecursionError:
         raise KeelError(f"{file.name}:{number}: this object is nested too deeply: is the file damaged?") from None
-    return found
+    one_line = found and found[0][0] == found[-1][0]
+    return [(count, item) for count, (_, item) in enumerate(found, 1)] if one_line else found
+
+
+def _refuse_long_field(row: dict[str, Any], location: str) -> None:
+    if any(isinstance(cell, str) and len(cell) > MAX_LINE for cell in row.values()):
+        raise long_field(location, "field")
 
 
 def _skip_space(text: str, position: int) -> int:
