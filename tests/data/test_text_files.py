@@ -266,3 +266,13 @@ def test_a_compressed_file_that_expands_too_far_is_refused(
     assert sum(1 for _ in open_text(path).numbered_lines(streamed=True)) == 60_000
     path.write_bytes(gzip.compress(random.Random(1).randbytes(100_000).hex(" ", 40).replace(" ", "\n").encode()))
     assert open_text(path).lines()  # it expands as text does
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.csv.gz"])
+def test_many_short_lines_count_with_the_memory_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("keel.data.text_files.LEAST_EXPANDED", 100_000)
+    (path := tmp_path / name).write_bytes(gzip.compress(b"a,b\n" * 20_000))  # 80,000 characters
+    with pytest.raises(KeelError, match=rf"{name}: .* bytes expand to more than \d+ MB"):
+        read_examples(path, pair=False)

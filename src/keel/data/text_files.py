@@ -39,6 +39,9 @@ MAX_EXPANSION, LEAST_EXPANDED = 200, 100_000_000
 """A compressed file is refused if it has more characters than both this multiple of its size and this number.
 Text compresses to a third or a tenth of its size."""
 
+PER_LINE = 60
+"""What a line that is held takes beside its characters, counted in characters."""
+
 
 def file_kind(path: Path) -> str:
     """Kind of a file by its name: csv, tsv, jsonl, parquet, xlsx or txt, compressed or not."""
@@ -227,7 +230,7 @@ class TextFile:
                 cuts.append(number)
                 if not cut:
                     raise long_field(f"{self.name}:{number}")
-            size += len(line)
+            size += len(line) + PER_LINE
             if size > LEAST_EXPANDED and not streamed:
                 self._refuse_expansion(size)
             yield number, line[:MAX_LINE].removesuffix("\n")
@@ -244,7 +247,7 @@ class TextFile:
             while block := self._decoded(text.read, SAMPLE, len(lines)):
                 parts = (lines.pop() + block).split("\n")
                 lines += parts
-                size += len(block)
+                size += len(block) + PER_LINE * len(parts)
                 self._refuse_expansion(size)
                 odd = "\0" in block or "\ufeff" in block or replace_surrogates(block) is not block
                 if odd or max(map(len, parts)) > MAX_LINE:
@@ -256,7 +259,7 @@ class TextFile:
     def _refuse_expansion(self, size: int) -> None:
         compressed = self.path.stat().st_size
         if size > max(LEAST_EXPANDED, MAX_EXPANSION * compressed):
-            what = f"{compressed:,} bytes expand to more than {size // 10**6:,} MB"
+            what = f"{compressed:,} bytes expand to more than {size // 10**6:,} MB in memory"
             raise KeelError(f"{self.name}: {what}, {MAX_EXPANSION} times as much: if you trust it, decompress it first")
 
     def document(self) -> str:
