@@ -94,7 +94,9 @@ def fit_linear(
         tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
         chosen = int(losses_of.sum((1, 2)).where(tolerated, torch.inf).argmin())
         l2, fold_errors = STRENGTHS[chosen], tuple((errors_of[chosen].sum(0) / held_out.sum(0)).tolist())
-    solution = problem.solve(losses, torch.ones(len(targets), 1), l2, problem.zeros(1))
+    solution = problem.zeros(1)
+    for strength in [*(each for each in STRENGTHS if fold_errors and each > l2), l2]:  # as in cross-validation
+        solution = problem.solve(losses, torch.ones(len(targets), 1), strength, solution)
     weight = torch.zeros(rows.width, outputs).index_copy_(0, used, solution[:-1])
     return LinearFit(weight, solution[-1], l2, fold_errors)
 
