@@ -62,8 +62,10 @@ def test_the_help_of_a_folder_shows_its_settings(tmp_path: Path) -> None:
     flags = flags_of("finetune", str(tmp_path / "m"), "x.tsv")
     assert displayed_default(flags, "system")["width"] == 64
     assert displayed_default(flags, "train")["lr"] == pytest.approx(5e-5 * 768 / 64)
-    frozen = displayed_default(flags_of("finetune", str(tmp_path / "m"), "x.tsv", "--freeze"), "train")
-    assert frozen["epochs"] == 20
+    solved = displayed_default(flags_of("finetune", str(tmp_path / "m"), "x.tsv", "--freeze"), "train")
+    assert (solved["optimizer"], solved["epochs"]) == ("own", 1)
+    frozen = flags_of("finetune", str(tmp_path / "m"), "x.tsv", "--freeze", "--lr", "1e-2")
+    assert displayed_default(frozen, "train")["epochs"] == 20
 
 
 def test_a_run_without_flags_stores_what_the_help_shows(tmp_path: Path) -> None:

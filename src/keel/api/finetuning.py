@@ -27,8 +27,13 @@ __all__ = ["finetune"]
 
 CLEAN = "Merge labels that differ by case or spaces; drop empty and duplicate rows."
 DEV = (
-    "Validation examples: a file, a share of the training examples, or none; auto: 10%, but none where onehot is "
-    "cross-validated (single-label data of fewer than 20,000 texts, no --system.l2, one seed)."
+    "Validation examples: a file, a share of the training examples, or none; auto: 10%, but none where onehot, "
+    "or the classifier on a frozen encoder, is cross-validated (single-label data of fewer than 20,000 texts, no "
+    "--system.l2, one seed)."
+)
+FREEZE = (
+    "Freeze the encoder and train the head alone. A linear classifier of its vectors is solved for (L2 strength by "
+    "cross-validation) unless --epochs, --lr or another setting of gradient descent is given."
 )
 
 
@@ -47,7 +52,7 @@ def finetune(
         int,
         Doc("Runs with different random seeds; the best on dev is saved, mean and standard deviation are reported."),
     ] = 1,
-    freeze: Annotated[bool | None, Doc("Freeze the encoder and train the head alone.")] = None,
+    freeze: Annotated[bool | None, Doc(FREEZE)] = None,
     from_scratch: Annotated[bool, Doc("Random initialisation, to measure the benefit of pre-training.")] = False,
     overwrite: Annotated[bool, OVERWRITE] = False,
     train: Train | None = None,
@@ -62,10 +67,11 @@ def finetune(
 
     `base` is a Model, its folder, a System or its name; a new system is trained on the examples alone. `dev` is a
     dataset, a share of `data` such as "10%", None, or "auto". With several `seeds` the best run on dev is returned;
-    `folds` adds cross-validation. `freeze` trains the head alone (default: as the system's paper does). Settings
-    are objects (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the system: all
-    of a new one, those that keep the shape of a trained one; what is not given is the default of system and task.
-    Progress is shown unless `progress` is False or `on_event` is given.
+    `folds` adds cross-validation. `freeze` trains the head alone (default: as the system's paper does), and solves for
+    a linear one unless settings of gradient descent such as `epochs` are given. Settings are objects
+    (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the system: all of a new one,
+    those that keep the shape of a trained one; what is not given is the default of system and task. Progress is shown
+    unless `progress` is False or `on_event` is given.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")

@@ -22,7 +22,7 @@ from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.encoder import Encoder
-from keel.nn.linear_training import LinearTraining
+from keel.nn.linear_training import FrozenEncoderTraining, LinearTraining
 from keel.nn.meta_device import meta_device
 from keel.systems.system import CountBased
 from keel.tasks import Task
@@ -121,7 +121,9 @@ class FineTuningRuns:
         sources = {"examples": f"the examples of {data.examples.source}"}
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
-        objective = None if self.setup.freeze or task.network else task.system.finetuning_policy.custom_update(task)
+        objective = FrozenEncoderTraining(task) if self.setup.solves_frozen else None
+        if not self.setup.freeze and not task.network:
+            objective = task.system.finetuning_policy.custom_update(task)
         weighted = objective is None or isinstance(objective, LinearTraining)
         if not weighted and self.setup.head.class_weights != "none":
             what = f"the custom updates of {task.system.name} have no class weights"
@@ -188,7 +190,7 @@ class FineTuningRuns:
 
     def advice(self, steps: int, examples: int) -> str:
         """What to change in a run of too few updates; empty for any other."""
-        if isinstance(self.setup.system, CountBased):
+        if self.setup.solves or isinstance(self.setup.system, CountBased):
             return ""
         own = self.setup.train.optimizer == "own"  # an update per text, whatever the batch
         made, few = (max(1, round(self.setup.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)

@@ -1,7 +1,7 @@
 """The setup of a fine-tuning run: settings with the defaults of system and task, the model to start from, and data."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from keel.data.corpus import Corpus
 from keel.data.example_splits import split_validation
 from keel.data.examples import Columns, Examples, Labels
 from keel.data.label_cleaning import clean_examples, match_labels
-from keel.data.label_kinds import TextTarget
+from keel.data.label_kinds import SingleLabel, TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError, flag_of
@@ -24,12 +24,15 @@ from keel.events import OnEvent, ignore, note
 from keel.formats.upgrades import RENAMED_TASKS
 from keel.model import Model
 from keel.nn.meta_device import meta_device
-from keel.systems.system import CountBased, System
+from keel.systems.system import SOLVED, CountBased, System
 from keel.tasks import TASKS, Task
 from keel.tasks.head_settings import HeadSettings
 from keel.training.counter_rng import derive_seed
+from keel.training.linear_solver import HELD_OUT_FROM
 from keel.training.plan import Train
 
+TRAINED_BY_GRADIENTS = {each.name for each in fields(Train)} - {*Train.ANY_TRAINING, *Train.CHANGEABLE}
+"""Settings of which any one, if given, lets a classifier on a frozen encoder be trained instead of solved for."""
 DefaultDev = Callable[[Examples, Labels], str]
 """The share of the training examples to hold out, or "none"."""
 
@@ -40,6 +43,7 @@ class FineTuningDefaults:
 
     freeze: bool
     has_network: bool
+    solves_frozen: bool
     train: Train
     head: HeadSettings
 
@@ -52,12 +56,13 @@ class FineTuningDefaults:
         if freeze is None and trained and "unfreeze" not in given:
             freeze = start.feature_based
         has_network = any(given.get(name, "none") != "none" for name in ("network", "characters"))
-        return cls(
-            freeze=bool(freeze),
-            has_network=has_network,
-            train=task.finetuning_defaults(start, bool(freeze), network=has_network),
-            head=_head_defaults(task, start, given, freeze=bool(freeze), has_network=has_network),
-        )
+        head = _head_defaults(task, start, given, freeze=bool(freeze), has_network=has_network)
+        linear = task.linear_head and not has_network and start.finetuning_policy.solves_frozen
+        if given.get("mix", head.mix) or given.get("pool", head.pool) == "default" != start.default_frozen_pool:
+            linear = False  # layer weights, or a pooler, are trained with the classifier
+        solves_frozen = bool(freeze) and linear and TRAINED_BY_GRADIENTS.isdisjoint(given)
+        train = SOLVED if solves_frozen else task.finetuning_defaults(start, bool(freeze), network=has_network)
+        return cls(freeze=bool(freeze), has_network=has_network, solves_frozen=solves_frozen, train=train, head=head)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,8 @@ class FineTuningSetup:
     text: VocabularySettings
     has_network: bool
     """Whether the head has a network between encoder and classifier."""
+    solves_frozen: bool
+    """Whether the classifier on a frozen encoder is solved for."""
     given: frozenset[str] = frozenset()
     """Names of the settings that were given."""
 
@@ -147,6 +154,7 @@ class FineTuningSetup:
             head=head,
             text=text,
             has_network=has_network,
+            solves_frozen=defaults.solves_frozen,
             given=frozenset(settings),
         )
         if resolved.solves and train.epochs != 1:
@@ -164,14 +172,18 @@ class FineTuningSetup:
     def solves(self) -> bool:
         """Whether the classifier is solved for instead of trained by gradients."""
         by_gradients = self.freeze or self.has_network or not self.task.labels_texts
-        return self.system.finetuning_policy.solves and not by_gradients
+        return self.solves_frozen or (self.system.finetuning_policy.solves and not by_gradients)
 
     def default_dev(self, examples: Examples, labels: Labels, seeds: int) -> str:
         """Validation examples by default: a share, or none if training yields scores and nothing else needs them."""
         if seeds > 1 or self.head.tuned_on_dev or not self.solves:
             return "10%"
         texts = len(set(examples.text_keys()))
-        return "none" if self.system.finetuning_policy.cross_validates(labels.kind, texts) else "10%"
+        if self.solves_frozen:
+            cross_validated = isinstance(labels.kind, SingleLabel) and 2 <= texts < HELD_OUT_FROM
+        else:
+            cross_validated = self.system.finetuning_policy.cross_validates(labels.kind, texts)
+        return "none" if cross_validated else "10%"
 
     @property
     def recipe(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from keel.formats.registry import find_format
 from keel.formats.stored_model import Format
 from keel.model import Model
 from keel.report.console import clock
+from keel.systems.system import SOLVED
 from keel.training.checkpoint import Checkpoints
 from keel.training.plan import Train
 
@@ -148,6 +149,8 @@ def _differences(model: Model) -> dict[str, Any]:
     """The settings of the run that differ from the defaults of system and task."""
     task = model.task
     train = model.system.pretraining_defaults if task is None else task.finetuning_defaults(model.system, task.frozen)
+    if model.card.recipe.get("freeze") and model.card.recipe.get("train", {}).get("optimizer") == "own":
+        train = SOLVED
     defaults = {"system": to_dict(type(model.system)()), "train": to_dict(train)}
     defaults["text"] = to_dict(TextSettings().resolve(model.system)) if task is None else to_dict(VocabularySettings())
     found: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from keel.data.label_kinds import SingleLabel
 from keel.training.counter_rng import CounterRng, derive_seed
-from keel.training.linear_solver import FOLDS, SparseRows, fit_linear
+from keel.training.linear_solver import DENSE_STRENGTHS, FOLDS, STRENGTHS, SparseRows, fit_linear
 from keel.training.objective import CustomUpdate, State, Sums
 
 
@@ -18,7 +18,7 @@ class LinearTraining(CustomUpdate):
 
     nondeterministic: ClassVar[bool] = False
 
-    def __init__(self, task: Any, l2: float):
+    def __init__(self, task: Any, l2: float = 0.0):
         super().__init__()
         self.task, self.l2 = task, l2
         self.strength = nn.Buffer(torch.zeros(1))
@@ -26,9 +26,18 @@ class LinearTraining(CustomUpdate):
         self.fold_errors = nn.Buffer(torch.full((FOLDS,), -1.0))
         """Mean error on the held-out examples of each fold; -1 without them."""
 
-    def features(self, data: Any) -> SparseRows:
+    def features(self, data: Any) -> SparseRows | Tensor:
         """The features of all sequences of the dataset."""
         raise NotImplementedError
+
+    def example_indices(self, data: Any) -> np.ndarray:
+        """[rows of the features] the example of each."""
+        return data.example_indices
+
+    def store(self, weight: Tensor, bias: Tensor) -> None:
+        """Set the classifier to the solution, weight [outputs, width]."""
+        self.task.classifier.weight.copy_(weight)
+        self.task.classifier.bias.copy_(bias)
 
     def epoch_size(self, data: Any) -> int:
         return 1  # one step of any batch size
@@ -43,19 +52,24 @@ class LinearTraining(CustomUpdate):
         return self.task(batch, state)
 
     def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
-        kind, classifier = self.task.labels.kind, self.task.classifier
+        kind = self.task.labels.kind
         self.task.setup(data)  # class weights
-        rows, targets = self.features(data), data.targets[torch.from_numpy(data.example_indices)]
+        indices = self.example_indices(data)
+        rows, targets = self.features(data), data.targets[torch.from_numpy(indices)]
         with torch.no_grad():
             errors = self._class_errors if isinstance(kind, SingleLabel) else None
             seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
-            groups, outputs = _text_groups(data), self.task.labels.outputs
-            found = fit_linear(rows, targets, outputs, losses, self.l2, seed, errors, groups=groups)
-            classifier.weight.copy_(found.weight.T)
-            classifier.bias.copy_(found.bias)
+            groups, outputs = _text_groups(data.examples, indices), self.task.labels.outputs
+            strengths = DENSE_STRENGTHS if isinstance(rows, Tensor) else STRENGTHS
+            found = fit_linear(
+                rows, targets, outputs, losses, self.l2, seed, errors, groups=groups, strengths=strengths
+            )
+            weight = found.weight.T.contiguous()
+            self.store(weight, found.bias)
             self.strength.fill_(found.l2)
             self.fold_errors[: len(found.errors)] = torch.tensor(found.errors)
-            loss = self.task.example_losses(rows.matrix @ classifier.weight.T + classifier.bias, targets).mean()
+            matrix = rows if isinstance(rows, Tensor) else rows.matrix
+            loss = self.task.example_losses(matrix @ weight.T + found.bias, targets).mean()
         counts = float(len(data))
         return {"loss": float(loss) * counts}, {"loss": counts, "examples": counts}
 
@@ -81,8 +95,31 @@ class LinearTraining(CustomUpdate):
         return wrong if self.task.class_weights is None else wrong * self.task.class_weights[targets]
 
 
-def _text_groups(data: Any) -> np.ndarray:
-    """[sequences] the number of each one's text: duplicates, and the windows of a text, share it."""
+class FrozenEncoderTraining(LinearTraining):
+    """Logistic or ridge regression on the vectors of a frozen encoder.
+
+    They are centred and scaled to a mean squared length of 1, so that an L2 strength means the same for every encoder.
+    """
+
+    any_device: ClassVar[bool] = True
+
+    def features(self, data: Any) -> Tensor:
+        found = self.task.classifier_inputs(data).float().cpu()  # [examples, width]
+        self.center = found.mean(0)
+        centered = found - self.center
+        self.scale = max(1e-12, float(centered.square().sum(1).mean().sqrt()))
+        return centered / self.scale
+
+    def example_indices(self, data: Any) -> np.ndarray:
+        return np.arange(len(data.examples))
+
+    def store(self, weight: Tensor, bias: Tensor) -> None:
+        scaled = weight / self.scale
+        super().store(scaled, bias - scaled @ self.center)
+
+
+def _text_groups(examples: Any, indices: np.ndarray) -> np.ndarray:
+    """[rows] the number of each one's text: duplicates, and the windows of a text, share it."""
     numbers: dict[str, int] = {}
-    groups = [numbers.setdefault(key, len(numbers)) for key in data.examples.text_keys()]
-    return np.array(groups)[data.example_indices]
+    groups = [numbers.setdefault(key, len(numbers)) for key in examples.text_keys()]
+    return np.array(groups)[indices]

@@ -204,6 +204,10 @@ class FastTextFineTuning(FineTuningPolicy):
     def custom_update(self, task: Any) -> BagTraining | None:
         return BagTraining(task, self.system.label_loss, self.system.negatives) if self.system.supervised else None
 
+    @property
+    def solves_frozen(self) -> bool:
+        return not self.system.supervised
+
     def label_logits(self, scores: Tensor, counts: tuple[int, ...]) -> Tensor:
         """Hierarchical softmax: log p(label) of the scores of the tree's nodes."""
         if not self.system.supervised or self.system.label_loss != "hierarchical":

@@ -97,6 +97,10 @@ class OnehotFineTuning(FineTuningPolicy):
     system: Onehot
     solves = True
 
+    @property
+    def solves_frozen(self) -> bool:
+        return False  # its vectors are sparse, and not cached
+
     def cross_validates(self, labels: LabelKind, texts: int) -> bool:
         return isinstance(labels, SingleLabel) and not self.system.l2 and 2 <= texts < HELD_OUT_FROM
 

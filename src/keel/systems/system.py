@@ -179,6 +179,12 @@ class FineTuningPolicy:
     solves: ClassVar[bool] = False
     """Whether a classifier of whole texts is the solution of a convex problem, found in one step."""
 
+    @property
+    def solves_frozen(self) -> bool:
+        """Whether the logits of a text are a linear function of the vector that a frozen encoder yields for it, so that
+        the classifier is solved for by default."""
+        return True
+
     def cross_validates(self, labels: LabelKind, texts: int) -> bool:
         """Whether training on this number of different texts yields scores of a cross-validation: none need to be held
         out then."""
@@ -236,6 +242,9 @@ class FineTuningPolicy:
 
 OWN_UPDATES = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
 """Training settings of a system with its own updates, on the CPU; a count-based one makes one pass."""
+
+SOLVED = replace(OWN_UPDATES, batch=20_000, device="auto")
+"""Training settings of a classifier that is solved for, on the vectors of a frozen encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)

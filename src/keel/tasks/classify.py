@@ -37,6 +37,7 @@ class TextClassification(Task):
     """
 
     name = "classify"
+    linear_head = True
     head_fields = (
         *(*HeadSettings.NETWORK, "pool", "normalize", "max_tokens", "mix", "lm_loss"),
         *("class_weights", "threshold", "calibrate"),
@@ -98,6 +99,14 @@ class TextClassification(Task):
         pooled = pool_tokens(output.top, inputs, self.pool)
         # To length sqrt(width), not 1: each number is then as large as a classifier's learning rate expects.
         return nn.functional.normalize(pooled) * pooled.shape[-1] ** 0.5 if self.head.normalize else pooled
+
+    def classifier_inputs(self, data: EncodedExamples) -> Tensor:
+        """[examples, inputs of the classifier] of a frozen encoder's cached features: their mean over the windows of a
+        text, since logits are averaged."""
+        assert data.features is not None
+        weighted = data.features.float().cpu() * torch.from_numpy(data.weights)[:, None]
+        found = weighted.new_zeros(len(data.examples), weighted.shape[1])
+        return found.index_add_(0, torch.from_numpy(data.example_indices), weighted)
 
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits, or the predicted number."""

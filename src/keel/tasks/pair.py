@@ -86,6 +86,12 @@ class PairClassification(TextClassification):
         given = super().build_packed_inputs(first_texts, second_texts, room)
         return given.interleave(super().build_packed_inputs(second_texts, first_texts, room))
 
+    def classifier_inputs(self, data: EncodedExamples) -> Tensor:
+        if not self.siamese:  # both orders of a pair are added
+            return super().classifier_inputs(data)
+        assert data.features is not None
+        return compare_vectors(*data.features.float().cpu().view(len(data.examples), 2, -1).unbind(1))
+
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits; with both orders the summands of each sequence; with siamese encoding [batch,
         width], the pooled output of each text."""
@@ -99,7 +105,7 @@ class PairClassification(TextClassification):
         if not self.siamese:
             return logits[members].sum(1)
         u, v = logits[members].unbind(1)  # [pairs, width]
-        return self.classifier(self.dropout(torch.cat([u, v, (u - v).abs(), u * v], 1)))
+        return self.classifier(self.dropout(compare_vectors(u, v)))
 
     def predict_all_logits(self, data: EncodedExamples, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         found = super().predict_all_logits(data, batch)
@@ -114,3 +120,8 @@ class PairClassification(TextClassification):
             members = torch.arange(len(part), device=part.device).view(-1, 2)
             with eval_mode(self), torch.inference_mode():
                 yield np.arange(start, start + len(part), 2), self.combine_groups(part, members).cpu()
+
+
+def compare_vectors(u: Tensor, v: Tensor) -> Tensor:
+    """[pairs, 4 * width]: u, v, |u - v| and u * v."""
+    return torch.cat([u, v, (u - v).abs(), u * v], 1)

@@ -66,6 +66,8 @@ class Task(EncoderObjective):
     """Whether an example is a pair of texts."""
     labels_texts: ClassVar[bool] = True
     """Whether labels are those of whole texts or pairs, as fastText's own classifier needs."""
+    linear_head: ClassVar[bool] = False
+    """Whether, without network and mix, it is a linear layer on one vector per example (`classifier_inputs`)."""
     head_fields: ClassVar[tuple[str, ...]] = ("mix",)
     """Fields of `HeadSettings` that apply to it."""
     decoding: Any = NoDecodingOptions()

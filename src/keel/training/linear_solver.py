@@ -5,7 +5,7 @@ examples or on initial weights.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 """[examples] losses of logits [examples, outputs] and targets [examples, ...]."""
 STRENGTHS = tuple(4.0**-power for power in range(-1, 6))
 """Candidates of the L2 strength, strongest first."""
+DENSE_STRENGTHS = tuple(4.0**-power for power in range(-4, 6))
+"""The same for dense vectors, which are all noise for some tasks: the strongest leaves little but the bias."""
 FOLDS = 5
 HELD_OUT_FROM = 20_000
 """Groups of examples from which a tenth is held out once: cross-validation would take long and tell no more."""
@@ -63,7 +65,7 @@ class LinearFit(NamedTuple):
 
 
 def fit_linear(
-    rows: SparseRows,
+    rows: SparseRows | Tensor,
     targets: Tensor,
     outputs: int,
     losses: Losses,
@@ -72,32 +74,37 @@ def fit_linear(
     errors: Losses | None = None,
     *,
     groups: np.ndarray,
+    strengths: Sequence[float] = STRENGTHS,
 ) -> LinearFit:
     """Minimise the sum of losses + l2 / 2 ||weight||^2: for classes, l2 is 1 / C in scikit-learn, but 2 / C for two,
-    which have one vector of weights there and two opposite ones here.
+    which have one vector of weights there and two opposite ones here. `rows` may be a dense matrix [examples, width].
 
     l2 = 0: the strength of least held-out loss among those whose held-out error (default: loss) is within one standard
     error of the best one's; the standard error is that of the difference, since both are measured on the same examples.
     `groups` [examples] numbers from 0 what a fold does not divide; a single group cannot be held out, and l2 is 1 then.
     """
-    used, columns = rows.columns.unique(return_inverse=True)  # columns without values would only take time
-    dense = rows._replace(columns=columns, width=len(used))
-    problem = _Problem(dense.matrix, dense.transposed, targets, outputs)
+    if isinstance(rows, Tensor):
+        width, used = rows.shape[1], torch.arange(rows.shape[1])
+        problem = _Problem(rows, rows.T, targets, outputs)
+    else:  # columns without values would only take time
+        width, (used, columns) = rows.width, rows.columns.unique(return_inverse=True)
+        narrow = rows._replace(columns=columns, width=len(used))
+        problem = _Problem(narrow.matrix, narrow.transposed, targets, outputs)
     fold_errors: tuple[float, ...] = ()
     if not l2 and groups.max() == 0:
         l2 = UNTUNED
     elif not l2:
         held_out = _held_out(groups, seed)  # [examples, folds]
-        losses_of, errors_of = problem.cross_validate(losses, errors or losses, held_out)
+        losses_of, errors_of = problem.cross_validate(losses, errors or losses, held_out, strengths)
         single = errors_of.sum(2)[:, held_out.sum(1) > 0]  # [strengths, examples]
         worse = single - single[single.mean(1).argmin()]
         tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
         chosen = int(losses_of.sum((1, 2)).where(tolerated, torch.inf).argmin())
-        l2, fold_errors = STRENGTHS[chosen], tuple((errors_of[chosen].sum(0) / held_out.sum(0)).tolist())
+        l2, fold_errors = strengths[chosen], tuple((errors_of[chosen].sum(0) / held_out.sum(0)).tolist())
     solution = problem.zeros(1)
-    for strength in [*(each for each in STRENGTHS if fold_errors and each > l2), l2]:  # as in cross-validation
+    for strength in [*(each for each in strengths if fold_errors and each > l2), l2]:  # as in cross-validation
         solution = problem.solve(losses, torch.ones(len(targets), 1), strength, solution)
-    weight = torch.zeros(rows.width, outputs).index_copy_(0, used, solution[:-1])
+    weight = torch.zeros(width, outputs).index_copy_(0, used, solution[:-1])
     return LinearFit(weight, solution[-1], l2, fold_errors)
 
 
@@ -128,13 +135,13 @@ class _Problem:
         """[examples, solutions * outputs]"""
         return self.matrix @ weights[:-1] + weights[-1]
 
-    def cross_validate(self, losses: Losses, errors: Losses, held_out: Tensor) -> Tensor:
+    def cross_validate(self, losses: Losses, errors: Losses, held_out: Tensor, strengths: Sequence[float]) -> Tensor:
         """[2, strengths, examples, folds]: losses, then errors, of held-out examples; 0 for others."""
         together = self.zeros(1).nbytes * held_out.shape[1] <= MAX_JOINT_BYTES
         found: list[Tensor] = []
         for part in [held_out] if together else held_out.split(1, dim=1):
             weights, measured = self.zeros(part.shape[1]), []
-            for strength in STRENGTHS:  # each starts from the solution of the one before
+            for strength in strengths:  # each starts from the solution of the one before
                 weights = self.solve(losses, 1 - part, strength, weights)
                 logits = self.logits(weights)
                 measured.append(torch.stack([self._measure(each, logits) * part for each in (losses, errors)]))

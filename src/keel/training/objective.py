@@ -151,10 +151,12 @@ class Objective(nn.Module):
 
 
 class CustomUpdate(Objective):
-    """An objective with its own parameter updates, on a CPU; `forward` defines the loss that they minimize."""
+    """An objective with its own parameter updates, computed on a CPU; `forward` defines the loss that they minimize."""
 
     nondeterministic: ClassVar[bool] = True
     """Whether several threads update the same parameters without locks (Hogwild)."""
+    any_device: ClassVar[bool] = False
+    """Whether the network may be on any device, and in several processes, which then make the same updates."""
 
     def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         """Update the parameters by the examples of one step; returns the sum of each loss, and counts as in `counts`.

@@ -107,6 +107,8 @@ class Train(Validated):
         *("weight_decay", "beta1", "beta2", "epsilon", "clip"),
     )
     """Settings of a run that continued pre-training takes over."""
+    ANY_TRAINING = ("device", "threads", "seed", "precision")
+    """Settings, beside the changeable ones, that do not say how gradients update the weights."""
     CHANGEABLE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """Settings that may change when a run is resumed."""
 

@@ -182,14 +182,15 @@ class CustomUpdateStepper:
     """Runs the steps of an objective with its own updates: no gradients, no optimizer, one process on a CPU."""
 
     def __init__(self, objective: CustomUpdate, data: Any, train: Train, world: World, on_event: OnEvent):
-        if world.size > 1 or world.device.type != "cpu":
+        if not objective.any_device and (world.size > 1 or world.device.type != "cpu"):
             remedy = "use --device cpu and --threads, no torchrun"
             raise UsageError(f"this system trains on the CPU in one process: {remedy}")
         if train.optimizer != "own":
             raise UsageError("this system has custom updates and no optimizer: leave out --train.optimizer")
         plain = Train(steps=1)
         for name in Train.GRADIENT_SETTINGS:
-            if getattr(train, name) != getattr(plain, name):
+            encodes = objective.any_device and name == "precision"  # that of the encoder
+            if getattr(train, name) != getattr(plain, name) and not encodes:
                 raise UsageError(f"this system has custom updates, without {name}: leave out --train.{name}")
         if train.layer_decay != 1 or train.unfreeze != "none":
             raise UsageError("this system has custom updates: leave out --layer-decay and --unfreeze")
