@@ -19,7 +19,7 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
          "optimizer", "order", "orders", "out", "overwrite", "pair_encoding", "pair_objective",
          "pairs", "parallel", "pool", "precision",
          "probe", "probe_task", "scheme", "second_column", "seed", "seeds", "sentences", "separate", "sequence_length",
-         "size", "steps", "stop", "stride", "task", "temperature", "test", "text", "text_column",
+         "size", "slice", "steps", "stop", "stride", "task", "temperature", "test", "text", "text_column",
          "threads", "tokenizer", "tokens", "top", "top_k", "trace", "train", "unfreeze", "vocabulary",
          "warmup", "words", "head_dim", "width", "against",
          "calibrate", "class_weights", "normalize", "separator", "suspects", "threshold", "word_ngrams"}  # fmt: skip

@@ -11,8 +11,10 @@ from keel.api.model_loading import ModelSource, load_model, load_vectors
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
 from keel.config import Doc, Ge, unknown_name
-from keel.data.examples import Columns, read_examples
+from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled, table_examples
 from keel.data.multiple_choice_files import read_choices
+from keel.data.table_sources import load_table
+from keel.data.tables import choose_columns, describe_columns
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
@@ -20,9 +22,15 @@ from keel.explain.zero_shot import choose_most_probable, next_token_model, predi
 from keel.generation.beam_search import BeamSearch
 from keel.metrics.label_errors import find_label_errors, supports_label_errors
 from keel.metrics.scores import Scores
+from keel.metrics.slices import Slices, score_slices, slice_by_label, slice_by_length, slice_by_values
 from keel.systems.capabilities import LanguageModelSystem
+from keel.tasks import Task
+from keel.tasks.classify import TextClassification
 
 __all__ = ["evaluate"]
+
+SLICES = {"length": slice_by_length, "label": slice_by_label}
+"""Slices by what every labelled dataset has."""
 
 
 def evaluate(
@@ -33,6 +41,9 @@ def evaluate(
         str | Path | None, Doc("Folder for scores.json and tables of labels, confusions, errors and suspects.")
     ] = None,
     suspects: Annotated[int, Ge(0), Doc("Likely label errors to list, the most likely first; 0: none.")] = 0,
+    slice: Annotated[
+        str, Doc("Scores by text length (quartiles), by true label, or by the values of a COLUMN of the table.")
+    ] = "",
     by: Annotated[Literal["", "last-word", "choices"], Doc("Zero-shot score of a language model.")] = "",
     columns: Columns | None = None,
     search: BeamSearch | None = None,
@@ -45,13 +56,16 @@ def evaluate(
     Word vectors are scored on published benchmark files of word similarity (WordSim-353, SimLex-999, MEN, wordsim-240)
     and analogies (Google's, CA8), detected by their contents. A language model without a task gets the perplexity of a
     text, or a zero-shot score: `by` "last-word" (LAMBADA) or "choices" (multiple choice). `suspects` lists likely label
-    errors by confident learning, in `Scores.suspects`.
+    errors by confident learning, in `Scores.suspects`. `slice` ("length", "label" or the name of a column) adds scores
+    with intervals for parts of the dataset, in `Scores.slices`.
     """
     known = load_model(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values, by)
     if suspects and (by or known.task is None or not supports_label_errors(known.task.labels.kind)):
         raise UsageError("--suspects needs a model that was fine-tuned for classes or tags: leave it out")
+    if slice and (by or known.task is None):
+        raise UsageError("--slice needs a model that was fine-tuned for a task: leave it out")
     encoding = values.get("encoding", "auto")
     in_file = known.task is None and isinstance(data, str | Path) and os.path.isfile(data)
     benchmark = in_file and published_form(data, encoding)
@@ -74,12 +88,14 @@ def evaluate(
         scores = perplexity(known, data, on_event=on_event, **values)
     else:
         task, roles = task_with_decoding(known, values)
-        examples = task.read_labelled(data, roles, on_event)
+        examples, parts = _read_sliced(task, data, roles, slice, on_event)
         task.check_scorable(examples, task.labels)
         if unseen := task.labels.describe_unseen(examples):
             note(on_event, unseen)
         predictions = task.predict(examples, on_event=on_event)
         scores = task.score(examples, predictions)
+        if slice:
+            scores = replace(scores, slices=score_slices(parts, examples, predictions, task.score))
         if suspects:
             among_all = predictions.with_labels(task.labels.including(examples))
             if known.card.was_trained_on(examples):
@@ -91,3 +107,24 @@ def evaluate(
     if out is not None:
         scores.write(Path(out))
     return scores
+
+
+def _read_sliced(task: Task, data: Source, columns: Columns, by: str, on_event: OnEvent) -> tuple[Examples, Slices]:
+    """Labelled examples, and the slices of them by length, label or another column of their table."""
+    if by in ("", *SLICES):
+        examples = task.read_labelled(data, columns, on_event)
+        return examples, SLICES[by](examples) if by else {}
+    if not (isinstance(task, TextClassification) and task.labels_texts):
+        what = f"--slice {by}: files of --task {task.name} have no further columns"
+        raise UsageError(f"{what}: use --slice {' or --slice '.join(SLICES)}")
+    table = load_table(data, columns, on_event, pair=task.pair)
+    if by not in table.columns:
+        known = ", ".join(map(repr, table.columns))
+        raise UsageError(f"--slice {by}: {table.source} has no such column: use length, label, or one of {known}")
+    chosen = choose_columns(table, columns, pair=task.pair)
+    note(on_event, describe_columns(table, *chosen))
+    examples = table_examples(table, chosen, columns, on_event)
+    cells = table.cells[table.columns.index(by)]
+    labelled = examples.kind is not None
+    kept = [cell for cell, value in zip(cells, examples.values, strict=True) if value is not None or not labelled]
+    return skip_unlabelled(examples, on_event), slice_by_values(kept)

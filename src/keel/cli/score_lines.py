@@ -20,6 +20,10 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if isinstance(scores, Analogies):
         yield from map(str, scores.sections)
     yield str(scores)
+    if scores.slices:
+        head, rows = scores.slice_rows()
+        yield "\nby slice"
+        yield from aligned_lines([["", *head[1:]], *rows])
     if scores.suspects is not None:
         yield from _suspect_lines(scores.suspects)
         return
@@ -57,7 +61,7 @@ def _label_lines(scores: Scores) -> Iterator[str]:
         title = f"the {SHOWN_LABELS} of {len(rows)} {unit}s with the lowest F1 (all of them with --json or --out)"
         rows = sorted(rows, key=lambda row: (float(row[3]), -int(row[4])))[:SHOWN_LABELS]
     yield f"\n{title}"
-    yield from _aligned([["", "precision", "recall", "F1", "support"], *rows])
+    yield from aligned_lines([["", "precision", "recall", "F1", "support"], *rows])
 
 
 def _confusion_lines(scores: Scores) -> Iterator[str]:
@@ -65,14 +69,14 @@ def _confusion_lines(scores: Scores) -> Iterator[str]:
     if len(scores.names) <= LARGEST_CONFUSION:
         yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
         rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
-        yield from _aligned([["", *scores.names], *rows])
+        yield from aligned_lines([["", *scores.names], *rows])
     elif scores.confused:
         yield "\nmost frequent confusions"
     for pair in scores.confused[:SHOWN_CONFUSIONS] if len(scores.names) > LARGEST_CONFUSION else ():
         yield f"{pair.label} predicted as {pair.predicted}: {pair.count:,} of {pair.support:,}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table with right-aligned columns."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -81,6 +81,15 @@ class ConfusedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SliceScores:
+    """The scores of one slice: examples of similar length, of one label, or with one value of a column."""
+
+    name: str
+    count: int
+    values: dict[str, Score]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelSuspects:
     """The most likely label errors, in descending order, and how many there are."""
 
@@ -120,6 +129,8 @@ class Scores:
     """Expected calibration error of the probabilities (15 bins): the mean difference of confidence and accuracy."""
     suspects: LabelSuspects | None = None
     """Likely label errors, if `suspects` was given."""
+    slices: list[SliceScores] = field(default_factory=list)
+    """Scores of each slice, if `slice` was given."""
     ties: int = 0
     """Multiple-choice examples whose highest score several choices have; each of n counts 1/n."""
     note: str = ""
@@ -163,6 +174,12 @@ class Scores:
             for name, each in self.by_label.items()
         ]
 
+    def slice_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Column names and a row for each slice: its name, its number of examples and its scores, as text."""
+        names = list(self.values)
+        rows = [[each.name, f"{each.count:,}", *(f"{each.values[name]:.3f}" for name in names)] for each in self.slices]
+        return ["slice", "examples", *map(score_name, names)], rows
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         confused = {} if self.confusion is None else {"confused": [asdict(pair) for pair in self.confused]}
@@ -171,14 +188,19 @@ class Scores:
     def brief(self) -> dict[str, Any]:
         """Scores for a model card, without texts of the examples."""
         by_label = ["by_label"] if 1 < len(self.by_label) <= CARD_LABELS else []
-        return {name: value for name, value in self.to_dict().items() if name in ("main", "values", "count", *by_label)}
+        kept = ("main", "values", "count", *by_label, *(["slices"] if self.slices else []))
+        return {name: value for name, value in self.to_dict().items() if name in kept}
 
     def write(self, folder: Path) -> None:
-        """Write scores.json, errors.tsv and, for classes, labels.tsv and confusion.tsv into a folder."""
+        """Write scores.json, errors.tsv and, for classes, labels.tsv and confusion.tsv into a folder; slices.tsv where
+        there are slices."""
         columns = [each.name for each in fields(PredictionError)]
         tables = {"errors.tsv": [columns, *([getattr(error, name) for name in columns] for error in self.errors)]}
         if self.by_label:
             tables["labels.tsv"] = [list(LABEL_COLUMNS), *self.label_rows(".4f")]
+        if self.slices:
+            head, rows = self.slice_rows()
+            tables["slices.tsv"] = [head, *rows]
         if self.confusion is not None:
             rows = zip(self.names, self.confusion, strict=True)
             tables["confusion.tsv"] = [["true \\ predicted", *self.names], *([name, *row] for name, row in rows)]
@@ -209,7 +231,8 @@ class Scores:
         title = f"Scores on {pluralize(self.count, 'example')}{self.note and f'; {self.note}'}"
         table = html_table(title, ("score", "value", "95% interval"), rows)
         labels = html_table("By label", LABEL_COLUMNS, self.label_rows(), total=len(self.by_label))
-        return table + (labels if len(self.by_label) > 1 else "")
+        slices = html_table("By slice", *self.slice_rows()) if self.slices else ""
+        return table + slices + (labels if len(self.by_label) > 1 else "")
 
     def __str__(self) -> str:
         positive = f" (binary F1 is for class {self.positive!r})" if self.positive is not None else ""

@@ -1,0 +1,87 @@
+"""Slices of a labelled dataset: by text length, by true label or by the values of a column."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from keel.data.examples import Examples
+from keel.data.label_columns import is_missing
+from keel.data.label_kinds import ChoiceLabel, Regression, TextTarget
+from keel.data.predictions import Predictions
+from keel.errors import UsageError
+from keel.metrics.scores import Scores, SliceScores
+
+BUCKETS = 4
+"""Quantile buckets of lengths and numbers."""
+SHOWN = 10
+"""Values with a slice of their own, the most frequent ones; the others share one."""
+NONE = "(none)"
+
+Slices = dict[str, list[int]]
+"""Example indices by the name of the slice."""
+Score = Callable[[Examples, Predictions], Scores]
+
+
+def slice_by_length(examples: Examples) -> Slices:
+    """Quartiles of the length in characters, of pairs that of both texts; of pre-tokenized texts in words."""
+    if examples.words:
+        return _quantile_buckets([len(words) for words in examples.words], "{:.0f}", " words")
+    seconds = examples.seconds or [""] * len(examples)
+    lengths = [len(text) + len(second) for text, second in zip(examples.texts, seconds, strict=True)]
+    return _quantile_buckets(lengths, "{:.0f}", " characters")
+
+
+def slice_by_label(examples: Examples) -> Slices:
+    """The examples of each true label; numbers in quartiles, tags by their type, choices by their position."""
+    if isinstance(examples.kind, TextTarget):
+        raise UsageError(
+            "--slice label is for labels, and these targets are texts: use --slice length, or leave it out"
+        )
+    if isinstance(examples.kind, Regression):
+        return _quantile_buckets(examples.values, "{:g}")
+    if isinstance(examples.kind, ChoiceLabel):
+        return slice_by_values([f"choice {value + 1}" for value in examples.values])
+    names = [dict.fromkeys(name.partition("-")[2] or name for name in each.names) for each in examples]
+    return _most_frequent([tuple(each) for each in names])
+
+
+def slice_by_values(values: Sequence[Any]) -> Slices:
+    """The examples of each value, the most frequent first."""
+    return _most_frequent([() if is_missing(value) else (str(value).strip(),) for value in values])
+
+
+def score_slices(slices: Slices, examples: Examples, predictions: Predictions, score: Score) -> list[SliceScores]:
+    """Scores of each slice, with intervals from its own examples."""
+    return [
+        SliceScores(name=name, count=len(chosen), values=score(examples.take(chosen), predictions.take(chosen)).values)
+        for name, chosen in slices.items()
+    ]
+
+
+def _quantile_buckets(numbers: Sequence[float], form: str, unit: str = "") -> Slices:
+    values = np.asarray(numbers, dtype=np.float64)
+    # An observed value ends each bucket, so that equal numbers share one.
+    ends = np.unique(np.quantile(values, np.arange(1, BUCKETS + 1) / BUCKETS, method="inverted_cdf"))
+    slices: Slices = {}
+    for low, high in pairwise([-np.inf, *ends.tolist()]):
+        chosen = np.flatnonzero((values > low) & (values <= high))
+        first, last = (form.format(each) for each in (values[chosen].min(), high))
+        slices[f"{first if first == last else f'{first} to {last}'}{unit}"] = chosen.tolist()
+    return slices
+
+
+def _most_frequent(names: Sequence[tuple[str, ...]]) -> Slices:
+    """A slice for each of the most frequent names, one for those with any other, one for those without names."""
+    counts = Counter(name for each in names for name in each)
+    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+    shown = ranked if len(ranked) <= SHOWN + 1 else ranked[:SHOWN]
+    slices: Slices = {name: [] for name in shown}
+    rest = {*ranked[len(shown) :]}
+    other = f"other ({len(rest)} values)"
+    for index, each in enumerate(names):
+        for name in dict.fromkeys(other if name in rest else name for name in each) or (NONE,):
+            slices.setdefault(name, []).append(index)
+    return slices
