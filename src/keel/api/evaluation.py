@@ -1,13 +1,14 @@
 """Evaluation: scores of a task, of word vectors or of a language model."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
-from keel.api.inference import refuse_unused, task_with_decoding
+from keel.api.inference import ensemble_of, refuse_unused
 from keel.api.keywords import EvaluateKeywords
-from keel.api.model_loading import ModelSource, load_model, load_vectors
+from keel.api.model_loading import ModelSource, load_models, load_vectors
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
 from keel.config import Doc, Ge, unknown_name
@@ -34,7 +35,7 @@ SLICES = {"length": slice_by_length, "label": slice_by_label}
 
 
 def evaluate(
-    model: ModelSource,
+    model: ModelSource | Sequence[ModelSource],
     data: Source,
     *,
     out: Annotated[
@@ -51,7 +52,7 @@ def evaluate(
     **settings: Unpack[EvaluateKeywords],
 ) -> Scores:
     """Scores on a labelled dataset, with confidence intervals; `out` gets scores.json and tables (labels.tsv,
-    confusion.tsv, errors.tsv, suspects.csv).
+    confusion.tsv, errors.tsv, suspects.csv). Several models are scored as an ensemble, by their mean predictions.
 
     Word vectors are scored on published benchmark files of word similarity (WordSim-353, SimLex-999, MEN, wordsim-240)
     and analogies (Google's, CA8), detected by their contents. A language model without a task gets the perplexity of a
@@ -59,11 +60,13 @@ def evaluate(
     errors by confident learning, in `Scores.suspects`. `slice` ("length", "label" or the name of a column) adds scores
     with intervals for parts of the dataset, in `Scores.slices`.
     """
-    known = load_model(model, on_event)
+    known, *others = models = load_models(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values, by)
     if suspects and (by or known.task is None or not supports_label_errors(known.task.labels.kind)):
         raise UsageError("--suspects needs a model that was fine-tuned for classes or tags: leave it out")
+    if others and (by or known.task is None):
+        raise UsageError("an ensemble needs models that were fine-tuned for a task: give one model")
     if slice and (by or known.task is None):
         raise UsageError("--slice needs a model that was fine-tuned for a task: leave it out")
     encoding = values.get("encoding", "auto")
@@ -87,18 +90,19 @@ def evaluate(
     elif known.task is None and isinstance(known.system, LanguageModelSystem):
         scores = perplexity(known, data, on_event=on_event, **values)
     else:
-        task, roles = task_with_decoding(known, values)
+        ensemble, roles = ensemble_of(models, values)
+        task = ensemble.task
         examples, parts = _read_sliced(task, data, roles, slice, on_event)
         task.check_scorable(examples, task.labels)
         if unseen := task.labels.describe_unseen(examples):
             note(on_event, unseen)
-        predictions = task.predict(examples, on_event=on_event)
+        predictions = ensemble.predict(examples, on_event=on_event)
         scores = task.score(examples, predictions)
         if slice:
             scores = replace(scores, slices=score_slices(parts, examples, predictions, task.score))
         if suspects:
             among_all = predictions.with_labels(task.labels.including(examples))
-            if known.card.was_trained_on(examples):
+            if any(each.card.was_trained_on(examples) for each in models):
                 seen = "the model has seen these examples in training, and may have learned their label errors"
                 note(on_event, f"{seen}: a model that was trained on other examples finds more")
             scores = replace(scores, suspects=find_label_errors(examples, among_all, suspects))

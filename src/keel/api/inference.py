@@ -1,6 +1,6 @@
 """Inference: predictions for a dataset, masked words, embeddings, and the layers that a model weighs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Unpack, overload
@@ -9,7 +9,7 @@ import numpy as np
 
 from keel.api.answer_outputs import write_answers
 from keel.api.keywords import PredictKeywords
-from keel.api.model_loading import ModelSource, load_model
+from keel.api.model_loading import ModelSource, load_model, load_models
 from keel.api.scored_tables import write_scored
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
@@ -30,6 +30,7 @@ from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
 from keel.tasks.answer import SpanAnswering
 from keel.tasks.classify import TextClassification
+from keel.tasks.ensemble import Ensemble
 from keel.text_vectors import Pool, PooledOutput, TokenVectors
 
 OUT = (
@@ -45,7 +46,7 @@ __all__ = ["embed", "fill", "layers", "predict", "segment"]
 
 
 def predict(
-    model: ModelSource,
+    model: ModelSource | Sequence[ModelSource],
     data: Source,
     *,
     out: Annotated[str | Path | None, Doc(OUT)] = None,
@@ -56,21 +57,24 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Predictions for a dataset: an iterator of records, each with the position and text of an example.
 
+    Several models are an ensemble: the mean of their probabilities, or of their numbers.
+
     Model and dataset are read at once, and predictions are made on iteration. With `out`, the table is written to this
     file with further columns (prediction, confidence, probabilities of all labels), and the records are its rows; for
     answers, `out` is a folder of predictions.json, nbest_predictions.json and null_odds.json.
     """
-    known = load_model(model, on_event)
+    known = load_models(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
-    refuse_unused(known, values)
-    task, roles = task_with_decoding(known, values)
+    refuse_unused(known[0], values)
+    ensemble, roles = ensemble_of(known, values)
+    task = ensemble.task
     if out is not None and isinstance(task, SpanAnswering):
         return iter(_written_answers(task, task.read_examples(data, roles, on_event), Path(out), on_event))
     if out is not None:
-        return iter(write_scored(task, data, roles, Path(out), on_event))
+        return iter(write_scored(ensemble, data, roles, Path(out), on_event))
     # Pairs, choices and tagged words are in files of other formats.
     parts = plain_text_parts(data, roles, on_event) if type(task) is TextClassification else None
-    return _records(task, parts or split_examples(task.read_examples(data, roles, on_event)), on_event)
+    return _records(ensemble, parts or split_examples(task.read_examples(data, roles, on_event)), on_event)
 
 
 def _written_answers(task: SpanAnswering, examples: Examples, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
@@ -82,12 +86,12 @@ def _written_answers(task: SpanAnswering, examples: Examples, out: Path, on_even
     ]
 
 
-def _records(task: Task, parts: Iterator[Examples], on_event: OnEvent) -> Iterator[dict[str, Any]]:
+def _records(ensemble: Ensemble, parts: Iterator[Examples], on_event: OnEvent) -> Iterator[dict[str, Any]]:
     for part in parts:
-        for example, record in zip(part, task.predict(part, on_event=on_event).to_dicts(), strict=True):
+        for example, record in zip(part, ensemble.predict(part, on_event=on_event).to_dicts(), strict=True):
             # True tags next to the predicted ones, for other scorers.
             gold = {"gold": list(example.names)} if example.words and example.label else {}
-            yield {"where": example.location, **task.describe_example(example), **record, **gold}
+            yield {"where": example.location, **ensemble.task.describe_example(example), **record, **gold}
 
 
 def fill(
@@ -167,6 +171,13 @@ def task_with_decoding(model: Model, settings: Mapping[str, Any]) -> tuple[Task,
         raise UsageError(f"{model.card.title or 'the model'} has no task: fine-tune it first (keel finetune)")
     columns, search = route_settings(settings, Columns(), model.task.decoding)
     return model.task.with_decoding(search), columns
+
+
+def ensemble_of(models: Sequence[Model], settings: Mapping[str, Any]) -> tuple[Ensemble, Columns]:
+    """The ensemble of the models' tasks, each with the decoding settings, and the columns of the dataset."""
+    found = [task_with_decoding(model, settings) for model in models]
+    names = [model.card.title or f"model {number}" for number, model in enumerate(models, 1)]
+    return Ensemble.of([task for task, _ in found], names), found[0][1]
 
 
 def refuse_unused(model: Model, settings: Mapping[str, Any], by: str = "") -> None:

@@ -1,7 +1,9 @@
 """The model that a verb is given: a Model, its folder or file, or a word vector file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.explain.nearest_neighbors import VectorSpace
 from keel.formats.registry import find_format
@@ -14,6 +16,14 @@ ModelSource = Model | str | Path
 def load_model(model: ModelSource, on_event: OnEvent = ignore) -> Model:
     """Load a model, unless it is one already."""
     return model if isinstance(model, Model) else Model.load(model, device="auto", on_event=on_event)
+
+
+def load_models(models: ModelSource | Sequence[ModelSource], on_event: OnEvent = ignore) -> list[Model]:
+    """The models of an ensemble, or one."""
+    several = [models] if isinstance(models, Model | str | Path) else list(models)
+    if not several:
+        raise UsageError("the list of models is empty: give one or more")
+    return [load_model(model, on_event) for model in several]
 
 
 def load_vectors(model: ModelSource, on_event: OnEvent = ignore) -> VectorSpace:

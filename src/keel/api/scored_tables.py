@@ -14,14 +14,16 @@ from keel.errors import UsageError
 from keel.events import OnEvent, note
 from keel.tasks import Task
 from keel.tasks.classify import TextClassification
+from keel.tasks.ensemble import Ensemble
 
 AT_ONCE = 4096
 """Rows that predictions are made for at once."""
 DIGITS = 6
 
 
-def write_scored(task: Task, data: Any, columns: Columns, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
+def write_scored(ensemble: Ensemble, data: Any, columns: Columns, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
     """Write the table with prediction, confidence and the probability of every label; returns the rows as records."""
+    task = ensemble.task
     if not isinstance(task, TextClassification):
         raise UsageError(f"--out is for models that label texts or pairs, not for {task.name}: leave it out")
     check_table_name(out, data, "--out")
@@ -42,7 +44,7 @@ def write_scored(task: Task, data: Any, columns: Columns, out: Path, on_event: O
     def rows() -> Iterator[list[Any]]:
         kept = zip(*table.cells, strict=True)
         for start in range(0, len(examples), AT_ONCE):
-            for cells in _added_cells(task.predict(examples[start : start + AT_ONCE], on_event=on_event)):
+            for cells in _added_cells(ensemble.predict(examples[start : start + AT_ONCE], on_event=on_event)):
                 row = [*next(kept), *cells]
                 records.append(dict(zip([*names, *added], row, strict=True)))
                 yield row

@@ -4,6 +4,7 @@ import json
 import os
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.generation.beam_search import BeamSearch
+from keel.model import Model
 from keel.report.console import Console
 
 CONLL = "CoNLL output: a line per word with its true tag, if the file has one, and its predicted tag (for conlleval)."
@@ -45,11 +47,21 @@ def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
     return *given, section("columns", Columns()), section("search", BeamSearch()), device_flags
 
 
+def _models_and_files(options: Namespace, console: Console) -> tuple[list[Model], list[str]]:
+    """The model and the model folders right after it, which make an ensemble; and the files of the dataset."""
+    folders = list(takewhile(lambda word: (Path(word) / "config.json").is_file(), options.file))
+    files = options.file[len(folders) :]
+    if not files:
+        raise UsageError(f"{folders[-1]} is a model folder: give a FILE after it")
+    models = [load(Namespace(**{**vars(options), "model": each}), console) for each in (options.model, *folders)]
+    return models, files
+
+
 @command(
     "use",
-    "MODEL FILE",
+    "MODEL [MODEL...] FILE",
     *_dataset(
-        "The folder of a fine-tuned model.",
+        "The folder of a fine-tuned model; of several, the mean of their predictions (ensemble).",
         "Texts, one per line or in a column; - for stdin; for seq2seq also two parallel files.",
     ),
     arguments_of(inference.predict, out="FILE"),
@@ -60,8 +72,8 @@ def predict(options: Namespace, console: Console) -> Answer:
     first = options.file[0]
     if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often a text
         raise KeelError(f"there is no file {first[:60]}: give a file with a text per line, or - for stdin")
-    source = labelled_source(options.file)
-    records = inference.predict(load(options, console), source, on_event=console, **options.settings)
+    models, files = _models_and_files(options, console)
+    records = inference.predict(models, labelled_source(files), on_event=console, **options.settings)
     if "out" in options.settings:
         return Answer(lines=[options.settings["out"]], data={"file": options.settings["out"]})
     return Answer(lines=_conll_lines(records) if options.conll else _json_lines(records))
@@ -88,9 +100,9 @@ def _as_bio(tags: list[str]) -> list[str]:
 
 @command(
     "use",
-    "MODEL FILE [FILE]",
+    "MODEL [MODEL...] FILE [FILE]",
     *_dataset(
-        "A fine-tuned model, word vectors, or a language model.",
+        "A fine-tuned model (of several the ensemble, their mean prediction), word vectors, or a language model.",
         "Labelled examples; for word vectors a similarity or analogy benchmark; for a language model a text.",
     ),
     arguments_of(evaluation.evaluate, out="DIR"),
@@ -99,8 +111,8 @@ def _as_bio(tags: list[str]) -> list[str]:
 )
 def evaluate(options: Namespace, console: Console) -> Answer:
     """Scores with confidence intervals, by label, confusions, errors; perplexity of a language model."""
-    model, source = load(options, console), labelled_source(options.file)
-    scores = evaluation.evaluate(model, source, on_event=console, **options.settings)
+    models, files = _models_and_files(options, console)
+    scores = evaluation.evaluate(models, labelled_source(files), on_event=console, **options.settings)
     return Answer(lines=score_lines(scores), data=scores.to_dict())
 
 

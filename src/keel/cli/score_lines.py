@@ -20,6 +20,8 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if isinstance(scores, Analogies):
         yield from map(str, scores.sections)
     yield str(scores)
+    if scores.calibration_error is not None and scores.suspects is None:
+        yield f"expected calibration error {scores.calibration_error:.3f} (difference of confidence and accuracy)"
     if scores.slices:
         head, rows = scores.slice_rows()
         yield "\nby slice"
@@ -27,8 +29,6 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if scores.suspects is not None:
         yield from _suspect_lines(scores.suspects)
         return
-    if scores.calibration_error is not None:
-        yield f"expected calibration error {scores.calibration_error:.3f} (difference of confidence and accuracy)"
     if len(scores.by_label) > 1:
         yield from _label_lines(scores)
     if scores.confusion:

@@ -3,6 +3,7 @@
 The first subword of each word is classified (BERT's paper), independently or with a linear-chain CRF.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ MAX_SUBWORDS = 64
 """Subwords of one word; longer words are garbage."""
 CRF_BATCH = 512
 """Sentences that the CRF decodes at once."""
+TaggedTexts = list[tuple[str, tuple[str, ...]]]
+"""Text and words of each example."""
 
 
 class TokenClassification(Task):
@@ -188,6 +191,29 @@ class TokenClassification(Task):
         self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
     ) -> TagPredictions:
         """Tags of all words; a CRF decodes whole sentences, also those of several windows."""
+        texts, logits = self._word_logits(data, batch, on_event)
+        if self.crf is not None:
+            tags, confidence = self._crf_decode(logits, np.array([len(words) for _, words in texts]))
+        elif len(logits):
+            confidence, tags = logits.softmax(1).max(1)
+        else:
+            confidence, tags = logits.new_zeros(0), torch.zeros(0).long()
+        return TagPredictions(self.labels, confidence.numpy(), tags.numpy(), texts)
+
+    def tag_probabilities(self, examples: Examples, on_event: OnEvent = ignore) -> tuple[TaggedTexts, np.ndarray]:
+        """Text and words of each example, and [words of all examples, tags] the probability of every tag."""
+        texts, logits = self._word_logits(examples, 64, on_event)
+        if self.crf is None:
+            return texts, logits.softmax(1).numpy()
+        probabilities = torch.zeros_like(logits)
+        for crf, positions, mask, sizes in self._crf_batches(np.array([len(words) for _, words in texts])):
+            probabilities[positions[mask]] = crf.marginals(logits[positions], sizes)[mask]
+        return texts, probabilities.numpy()
+
+    def _word_logits(
+        self, data: Examples | EncodedExamples, batch: int, on_event: OnEvent
+    ) -> tuple[TaggedTexts, Tensor]:
+        """Text and words of each example, and [words of all examples, tags] logits."""
         if isinstance(data, Examples):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
         assert data.selected is not None
@@ -201,21 +227,24 @@ class TokenClassification(Task):
         if len(data.selected):
             for numbers, found in self.predict_all_logits(data, batch):
                 logits[numbers] = found
-        if self.crf is not None:
-            tags, confidence = self._crf_decode(logits, np.array([len(words) for _, words in texts]))
-        elif len(logits):
-            confidence, tags = logits.softmax(1).max(1)
-        else:
-            confidence, tags = logits.new_zeros(0), torch.zeros(0).long()
-        return TagPredictions(self.labels, confidence.numpy(), tags.numpy(), texts)
+        return texts, logits
 
     def _crf_decode(self, logits: Tensor, lengths: np.ndarray) -> tuple[Tensor, Tensor]:
         """[words] the most probable tag sequences (Viterbi), and the marginal probability of each tag."""
-        assert self.crf is not None
         found_tags, confidence = torch.zeros(len(logits)).long(), torch.zeros(len(logits))
+        transitions = allowed_transitions(self.labels.names, self.scheme)
+        for crf, positions, mask, sizes in self._crf_batches(lengths):
+            scores = logits[positions]
+            tags = crf.decode(scores, sizes, transitions)
+            marginals = crf.marginals(scores, sizes).gather(2, tags[..., None])[..., 0]
+            found_tags[positions[mask]], confidence[positions[mask]] = tags[mask], marginals[mask]
+        return found_tags, confidence
+
+    def _crf_batches(self, lengths: np.ndarray) -> Iterator[tuple[Crf, Tensor, Tensor, Tensor]]:
+        """The CRF on the CPU with, batch by batch, [sentences, words] indices of words, their mask, and lengths."""
+        assert self.crf is not None
         crf = Crf(self.labels.outputs)
         crf.load_state_dict({name: value.cpu() for name, value in self.crf.state_dict().items()})
-        transitions = allowed_transitions(self.labels.names, self.scheme)
         starts = np.cumsum(lengths) - lengths
         for index in length_batches(lengths, CRF_BATCH):
             most = max(1, int(lengths[index].max()))
@@ -223,11 +252,7 @@ class TokenClassification(Task):
             if not inside.any():
                 continue
             positions = torch.from_numpy(np.where(inside, starts[index][:, None] + np.arange(most), 0))
-            scores, sizes, mask = logits[positions], torch.from_numpy(lengths[index]), torch.from_numpy(inside)
-            tags = crf.decode(scores, sizes, transitions)
-            marginals = crf.marginals(scores, sizes).gather(2, tags[..., None])[..., 0]
-            found_tags[positions[mask]], confidence[positions[mask]] = tags[mask], marginals[mask]
-        return found_tags, confidence
+            yield crf, positions, torch.from_numpy(inside), torch.from_numpy(lengths[index])
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         assert isinstance(predictions, TagPredictions)
