@@ -13,6 +13,7 @@ from keel.api.prompting import *
 from keel.api.settings import *
 from keel.api.sklearn_classifier import *
 from keel.api.text_generation import *
+from keel.api.training_runs import *
 from keel.api.translation import *
 from keel.api.vectors import *
 from keel.checks import *

@@ -169,7 +169,7 @@ SINGLE_ENTRIES: dict[str, Entry] = {
 }
 # A missing text among others is an empty one, with a note.
 MISSING_IS_EMPTY = ("predict", "nearest", "senses", "Model.predict", "Model.encode", "embed", "segment")
-WITHOUT_TEXTS = {"convert", "layers", "word_map", *(f"Model.{name}" for name in
+WITHOUT_TEXTS = {"convert", "glue", "layers", "runs", "word_map", *(f"Model.{name}" for name in
                  ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
                   "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
 
