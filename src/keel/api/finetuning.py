@@ -11,7 +11,8 @@ from keel.api.progress import repeating_command, shows_progress
 from keel.api.run_folder import hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, VocabularySettings, merge_settings
 from keel.api.starting_point import save_model
-from keel.config import Doc, to_dict
+from keel.api.sweeps import Sweep
+from keel.config import Doc, Ge, to_dict
 from keel.data.examples import Columns
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
@@ -52,6 +53,17 @@ def finetune(
         int,
         Doc("Runs with different random seeds; the best on dev is saved, mean and standard deviation are reported."),
     ] = 1,
+    select_by: Annotated[
+        str,
+        Doc(
+            "Score on dev that chooses the best seed or setting, such as matthews or binary_f1; default: the main one."
+        ),
+    ] = "",
+    sweep_minutes: Annotated[
+        float,
+        Ge(0),
+        Doc("Time limit of a sweep (lists for --lr, --epochs, --batch: the best on dev is chosen); 0: none."),
+    ] = 0.0,
     freeze: Annotated[bool | None, Doc(FREEZE)] = None,
     from_scratch: Annotated[bool, Doc("Random initialisation, to measure the benefit of pre-training.")] = False,
     overwrite: Annotated[bool, OVERWRITE] = False,
@@ -67,18 +79,20 @@ def finetune(
 
     `base` is a Model, its folder, a System or its name; a new system is trained on the examples alone. `dev` is a
     dataset, a share of `data` such as "10%", None, or "auto". With several `seeds` the best run on dev is returned;
-    `folds` adds cross-validation. `freeze` trains the head alone (default: as the system's paper does), and solves for
-    a linear one unless settings of gradient descent such as `epochs` are given. Settings are objects
-    (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the system: all of a new one,
-    those that keep the shape of a trained one; what is not given is the default of system and task. Progress is shown
-    unless `progress` is False or `on_event` is given.
+    `folds` adds cross-validation. Lists for `lr`, `epochs` and `batch` are a sweep: all combinations are trained
+    with the first seed, within `sweep_minutes`, and the best on dev is used. `freeze` trains the head alone (default:
+    as the system's paper does), and solves for a linear one unless settings of gradient descent such as `epochs` are
+    given. Settings are objects (`train=keel.Train(epochs=3)`) or single fields of them (`epochs=3`), or fields of the
+    system: all of a new one, those that keep the shape of a trained one; what is not given is the default of system
+    and task. Progress is shown unless `progress` is False or `on_event` is given.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     values = merge_settings(settings, train=train, columns=columns, head=head, text=text)
+    sweep = Sweep.take_from(values, sweep_minutes)
     setup = FineTuningSetup.resolve(base, out, task, freeze, from_scratch, values, on_event)
     plan = setup.train
-    default_dev = partial(setup.default_dev, seeds=seeds)
+    default_dev = partial(setup.default_dev, runs=seeds * len(sweep.candidates))
     examples = LabelledData.read(
         setup.task,
         setup.columns,
@@ -101,11 +115,14 @@ def finetune(
     ):
         largest = examples.everything if folds else None
         start, labels = setup.starting_model(examples.train, examples.labels, report, largest=largest)
-        runs = FineTuningRuns(setup, start, labels, report)
         scores: dict[str, Any] = {}
+        runs, first = sweep.run(
+            FineTuningRuns(setup, start, labels, report, select_by), examples.train, examples.dev, run
+        )
+        plan = runs.setup.train
         if folds:
             scores["folds"] = runs.cross_validate(examples.everything, folds, run)
-        best = runs.best_of(seeds, examples.train, examples.dev, examples.test, run, scores)
+        best = runs.best_of(seeds, examples.train, examples.dev, examples.test, run, scores, first)
         card = Card(
             command=repeating_command(),
             title=Path(out).name if out else "",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from keel.api.finetuning_setup import FineTuningSetup
-from keel.config import replace, to_dict
+from keel.config import replace, to_dict, unknown_name
 from keel.data.collation import EncodedExamples
 from keel.data.example_splits import cross_validation_folds
 from keel.data.examples import Examples, Labels
@@ -60,6 +60,10 @@ class FineTuningRuns:
     parent: Model
     labels: Labels
     report: OnEvent
+    select_by: str = ""
+    """Score on dev by which the best run is chosen; the main score if empty."""
+    label: str = ""
+    """The settings that a sweep varies, in words."""
 
     @cached_property
     def parent_fingerprint(self) -> str:
@@ -145,6 +149,26 @@ class FineTuningRuns:
         self.report({"event": "scores", "on": "dev", "seed": seed, **which, **scores.to_dict()})
         return FineTuningRun(task, history, scores, folds)
 
+    def name_seed(self, seed: int) -> str:
+        """The name of a run: "seed 0", or "seed 0, lr 0.0001" in a sweep."""
+        return f"seed {seed}{self.label and f', {self.label}'}"
+
+    def train_seed(
+        self, seed: int, data: EncodedExamples, dev: Examples | None, run: Path | None, runs: int
+    ) -> FineTuningRun:
+        """Train with a seed in a folder of its own inside `run`; `runs` is the number of all runs."""
+        name = self.name_seed(seed)
+        folder = run and run / name.replace(", ", ",").replace(" ", "-")
+        return self.train_once(data, dev, seed, folder, {"run": name, "runs": runs})
+
+    def choice_value(self, run: FineTuningRun) -> float:
+        """The score on dev by which the best run is chosen."""
+        if run.scores is None:
+            return 0.0
+        if self.select_by and self.select_by not in run.scores.values:
+            raise unknown_name(self.select_by, run.scores.values, "--select-by")
+        return run.scores.values[self.select_by or run.scores.main].value
+
     def best_of(
         self,
         seeds: int,
@@ -153,23 +177,27 @@ class FineTuningRuns:
         test: Examples | None,
         run: Path | None,
         scores: dict[str, Any],
+        first: FineTuningRun | None = None,
     ) -> FineTuningRun:
         """The best run on dev (the first if there is no dev); its scores and the means of all runs are added to
-        `scores`."""
-        data = self.prepare(examples)
+        `scores`. `first` is the run of the first seed, if a sweep has made it."""
+        data = self.prepare(examples) if first is None or seeds > 1 else None
         best: FineTuningRun | None = None
         on_dev: list[Scores] = []
         on_test: list[Scores] = []
         for seed in range(self.setup.train.seed, self.setup.train.seed + seeds):
-            which = {"run": f"seed {seed}", "runs": seeds}
-            tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}", which)
+            tuned, first = first, None
+            if tuned is None:
+                assert data is not None
+                tuned = self.train_seed(seed, data, dev, run, seeds)
             on_dev += [tuned.scores] if tuned.scores else []
             if test is not None:
                 tested = tuned.task.score(test, tuned.task.predict(test, on_event=self.report))
+                which = {"run": self.name_seed(seed), "runs": seeds}
                 self.report({"event": "scores", "on": "test", "seed": seed, **which, **tested.to_dict()})
                 on_test.append(tested)
                 tuned = FineTuningRun(tuned.task, tuned.history, tuned.scores, tuned.folds, tested)
-            if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
+            if best is None or (tuned.scores and self.choice_value(tuned) > self.choice_value(best)):
                 best = tuned
         assert best is not None
         if self.setup.train.epochs and (advice := self.advice(best.history.steps, len(examples))):

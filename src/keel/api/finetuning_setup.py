@@ -174,9 +174,9 @@ class FineTuningSetup:
         by_gradients = self.freeze or self.has_network or not self.task.labels_texts
         return self.solves_frozen or (self.system.finetuning_policy.solves and not by_gradients)
 
-    def default_dev(self, examples: Examples, labels: Labels, seeds: int) -> str:
+    def default_dev(self, examples: Examples, labels: Labels, runs: int) -> str:
         """Validation examples by default: a share, or none if training yields scores and nothing else needs them."""
-        if seeds > 1 or self.head.tuned_on_dev or not self.solves:
+        if runs > 1 or self.head.tuned_on_dev or not self.solves:
             return "10%"
         texts = len(set(examples.text_keys()))
         if self.solves_frozen:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from keel.api.settings import TextSettings, VocabularySettings
+from keel.api.settings import SWEPT, TextSettings, VocabularySettings
 from keel.data.examples import Columns
 from keel.generation.beam_search import BeamSearch
 from keel.generation.sampling import Sampling
@@ -20,6 +20,7 @@ from keel.training.plan import Train
 STUB = Path(__file__).with_suffix(".pyi")
 SETTINGS = {
     "TrainKeywords": [Train],
+    "SweptTrainKeywords": [Train],
     "TextKeywords": [TextSettings],
     "VocabularyKeywords": [VocabularySettings],
     "ColumnKeywords": [Columns],
@@ -50,6 +51,10 @@ def render() -> str:
             for field in fields(each):
                 if field.init and field.name not in each.folder_only:
                     found.setdefault(field.name, {})[_source_text(hints[field.name])] = None
+        if name == "SweptTrainKeywords":
+            for field in SWEPT:
+                (annotation,) = found[field]
+                found[field][f"Sequence[{annotation}]"] = None
         lines = [f"    {field}: {' | '.join(annotations)}\n" for field, annotations in found.items()]
         classes.append(f"class {name}(TypedDict, total=False):\n{''.join(lines)}\n")
     return "".join([before, START, *classes, END, rest.partition(END)[2]])

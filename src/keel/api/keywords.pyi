@@ -43,6 +43,38 @@ class TrainKeywords(TypedDict, total=False):
     keep: int
     log_every: int
 
+class SweptTrainKeywords(TypedDict, total=False):
+    steps: int
+    epochs: float | Sequence[float]
+    minutes: float
+    batch: int | Sequence[int]
+    ramp: float
+    accumulate: int
+    optimizer: Literal["adamw", "muon", "own"]
+    lr: float | Sequence[float]
+    schedule: Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
+    warmup: float
+    cooldown: float
+    layer_decay: float
+    unfreeze: Literal["none", "gradual"]
+    weight_decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    clip: float
+    average: float
+    precision: Literal["auto", "fp32", "bf16"]
+    compile: bool
+    parallel: Literal["ddp", "fsdp"]
+    device: str
+    threads: int
+    seed: int
+    evaluate_every: int
+    checkpoint_every: int
+    checkpoint_minutes: float
+    keep: int
+    log_every: int
+
 class TextKeywords(TypedDict, total=False):
     text_column: str
     separator: str
@@ -204,7 +236,9 @@ class TranslateKeywords(BeamSearchKeywords, total=False):
 class PretrainKeywords(TrainKeywords, TextKeywords, SystemKeywords, total=False):
     size: str
 
-class FinetuneKeywords(TrainKeywords, ColumnKeywords, HeadKeywords, VocabularyKeywords, SystemKeywords, total=False):
+class FinetuneKeywords(
+    SweptTrainKeywords, ColumnKeywords, HeadKeywords, VocabularyKeywords, SystemKeywords, total=False
+):
     size: str
 
 class PredictKeywords(ColumnKeywords, BeamSearchKeywords, total=False): ...

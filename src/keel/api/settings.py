@@ -21,6 +21,8 @@ __all__ = ["TextSettings", "VocabularySettings"]
 Source = Any
 """A dataset or corpus: a file or pattern (str, Path, "-"), a list of texts or (text, label) pairs, or a DataFrame."""
 LEAST_VOCABULARY = 10
+SWEPT = ("lr", "epochs", "batch")
+"""Settings of `Train` of which `finetune` takes several values."""
 OVERWRITE = Doc("Replace the model and the run in --out.")
 
 

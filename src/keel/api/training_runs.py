@@ -110,7 +110,7 @@ def runs(
     ] = None,
 ) -> RunComparison:
     """Compare trainings by the log in their model folders: curves of losses and learning rate, the settings that
-    differ, final scores. A folder without a run stands for all runs inside it; runs may still be going on."""
+    differ, final scores. A folder without a run stands for all runs inside it; a run may be unfinished."""
     given = [folders] if isinstance(folders, str | Path) else list(folders)
     if out is not None and Path(out).suffix.lower() != ".html":
         raise UsageError(f"--out {out} must end in .html")
@@ -151,11 +151,12 @@ def _read_runs(folder: Path, name: str) -> Iterator[TrainingRun]:
     several = len(log.fits) > 1
     for fit in log.fits:
         state = latest_state(folder / "run" / fit.name)
-        scores = {each["on"]: _brief(each) for each in log.scores if each.get("run", "").replace(" ", "-") == fit.name}
+        own = [each for each in log.scores if _folder_name(each.get("run", "")) == fit.name]
+        scores = {each["on"]: _brief(each) for each in own}
         if not several:
             scores |= {key: value for key, value in card.get("scores", {}).items() if _is_scores(value)}
         yield TrainingRun(
-            name=f"{name}, {fit.name.replace('-', ' ')}" if several and fit.name else name,
+            name=f"{name}, {own[0]['run'] if own else fit.name}" if several else name,
             folder=folder,
             verb=log.verb,
             settings=_settings(state, card, fit),
@@ -167,6 +168,11 @@ def _read_runs(folder: Path, name: str) -> Iterator[TrainingRun]:
         )
 
 
+def _folder_name(run: str) -> str:
+    """The folder of a run of this name, such as "seed 0, lr 0.0001"."""
+    return run.replace(", ", ",").replace(" ", "-")
+
+
 def _card(folder: Path) -> dict[str, Any]:
     """The model card of a finished run; empty before."""
     path = folder / "config.json"
@@ -175,8 +181,10 @@ def _card(folder: Path) -> dict[str, Any]:
 
 def _settings(state: Mapping[str, Any], card: Mapping[str, Any], fit: LoggedFit) -> dict[str, Any]:
     """What the run was given, by flat names; the length in steps is that of the plan."""
-    given = {name: value for name, value in state.get("settings", {}).items() if name not in IDENTITIES}
-    text = {f"text.{name}": value for name, value in card.get("recipe", {}).get("text", {}).items()}
+    recipe = card.get("recipe", {})
+    stored = state.get("settings") or recipe.get("train", {})  # checkpoints may have been removed
+    given = {name: value for name, value in stored.items() if name not in IDENTITIES}
+    text = {f"text.{name}": value for name, value in recipe.get("text", {}).items()}
     origin = {name: card[key] for name, key in {"parent": "parent", "data": "text"}.items() if card.get(key)}
     sources = state.get("sources", {})
     origin |= {name: sources[name] for name in ("parent",) if name in sources and name not in origin}
@@ -210,7 +218,7 @@ def _write_event_files(folder: Path, compared: Sequence[TrainingRun]) -> None:
             last = max((curve[-1].time for curve in run.curves.values() if curve), default=0.0)
             figures = scores["values"].items() if isinstance(scores["values"], Mapping) else ()
             curves |= {f"{on}/{score_name(name)}": [Scalar(run.steps, each["value"], last)] for name, each in figures}
-        write_event_file(folder / run.name.replace(", ", "/").replace(" ", "-"), curves)
+        write_event_file(folder / _folder_name(run.name.replace(", ", "/", 1)), curves)
 
 
 def _write_page(out: Path, compared: RunComparison) -> None:

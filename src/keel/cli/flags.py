@@ -56,6 +56,8 @@ class Flags(argparse.ArgumentParser):
         self.meanings: dict[str, str] = {}
         self.defaults: dict[str, Any] = {}
         """What a run without the flag takes, as the help shows it."""
+        self.lists: set[str] = set()
+        """Those that take several values too: 1e-4,3e-4."""
         every = self.add_argument_group("every command")
         every.add_argument("--json", action="store_true", help="Print the result as JSON.")
         every.add_argument("--quiet", action="store_true", help="Print no messages, only the result.")
@@ -150,6 +152,8 @@ class Flags(argparse.ArgumentParser):
     def _value(self, place: str, annotation: Any, text: Any) -> Any:
         if isinstance(text, list):
             return text
+        if place in self.lists and "," in text:
+            annotation = tuple[annotation, ...]
         try:
             return parse_value(annotation, text, self.names[place])
         except UsageError as error:

@@ -12,9 +12,7 @@ from keel.report.console import Console
 @command(
     "inspect",
     "DIR...",
-    argument(
-        "folders", "DIR", "Folders of trained models, or of runs that go on; or one that contains them.", nargs="+"
-    ),
+    argument("folders", "DIR", "Folders of trained models or unfinished runs, or one that contains them.", nargs="+"),
     arguments_of(training_runs.runs, out="FILE.html", tensorboard="DIR"),
 )
 def runs(options: Namespace, console: Console) -> Answer:

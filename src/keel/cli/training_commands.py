@@ -10,7 +10,7 @@ from typing import Any
 
 from keel.api import finetuning, pretraining
 from keel.api.finetuning_setup import FineTuningDefaults
-from keel.api.settings import TextSettings, VocabularySettings
+from keel.api.settings import SWEPT, TextSettings, VocabularySettings
 from keel.cli.command import Answer, command
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
@@ -180,6 +180,7 @@ def _finetune_flags(flags: Flags, *systems: System, seen: Namespace | None = Non
     flags.arguments(finetuning.finetune, dev="FILE|10%|none", test="FILE", folds="K")
     rules = policy.by_data_size if defaults.train.optimizer == "own" else {}
     flags.section("train", defaults.train, without=["evaluate_every"], rules=rules)  # evaluated only at the end
+    flags.lists = {f"train.{name}" for name in SWEPT}
     flags.section("columns", Columns())
     flags.section("head", defaults.head)
     flags.section("text", VocabularySettings())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 POLYNOMIAL = 0x82F63B78
-"""Of CRC-32C, reversed."""
+"""Polynomial of CRC-32C, reversed."""
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types of protocol buffers."""
 

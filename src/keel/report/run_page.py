@@ -11,7 +11,7 @@ from keel.report.html_page import Page, tag
 
 WIDTH, LEFT, TOP, HEIGHT = 720, 62, 26, 240
 COLOURS = ("#2f7fb8", "#d9822b", "#3f9b57", "#c2475a", "#8a63b8", "#8c6d4f", "#c76fa8", "#7a8894", "#a3a52c", "#2aa5ab")
-"""Of the curves, readable on light and on dark paper; further curves are dashed."""
+"""Colours of curves, readable on light and on dark paper; further curves are dashed."""
 MAX_POINTS = 400
 """Points of a curve; more are averaged."""
 
