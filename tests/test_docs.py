@@ -56,6 +56,12 @@ def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path
     rows = ["the farmer is kind\tgood", "the pilot was late\tbad"] * 20
     for name in ("train.tsv", "test.tsv"):
         (folder / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    (folder / "glue" / "RTE").mkdir(parents=True)
+    inferences = [f"{n}\tthe farmer is kind {n}\tit rained\t{('', 'not_')[n % 2]}entailment" for n in range(20)]
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / "glue" / "RTE" / name).write_text(
+            "index\tsentence1\tsentence2\tlabel\n" + "\n".join(inferences) + "\n"
+        )
     pairs = ["the farmer is kind\tthe farmer is nice\tsame", "the pilot was late\tit rained\tother"] * 20
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
@@ -131,7 +137,7 @@ def test_blocks_run(
     folder = (example_files / page.name).resolve()
     (folder / "models").mkdir(parents=True)
     for path in example_files.iterdir():
-        if path.is_file():
+        if path.is_file() or path.name == "glue":
             (folder / path.name).symlink_to(path)
     code = "".join(block for _, block in blocks)
     for name in (*MODELS, "old-bert", "elmo_2x4096"):

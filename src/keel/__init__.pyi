@@ -7,6 +7,7 @@ The verbs, their settings and predictions are the `__all__` of their modules; th
 from keel.api.conversion import *
 from keel.api.evaluation import *
 from keel.api.finetuning import *
+from keel.api.glue_benchmark import *
 from keel.api.inference import *
 from keel.api.pretraining import *
 from keel.api.prompting import *

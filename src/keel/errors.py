@@ -20,7 +20,7 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
          "pairs", "parallel", "pool", "precision",
          "probe", "probe_task", "scheme", "second_column", "seed", "seeds", "sentences", "separate", "sequence_length",
          "size", "slice", "steps", "stop", "stride", "task", "temperature", "test", "text", "text_column",
-         "select_by", "sweep_minutes", "tensorboard",
+         "select_by", "sweep_minutes", "tasks", "tensorboard",
          "threads", "tokenizer", "tokens", "top", "top_k", "trace", "train", "unfreeze", "vocabulary",
          "warmup", "words", "head_dim", "width", "against",
          "calibrate", "class_weights", "normalize", "separator", "suspects", "threshold", "word_ngrams"}  # fmt: skip

@@ -1,9 +1,9 @@
-"""Commands that compare trainings."""
+"""Commands of many trainings: their comparison, and the GLUE benchmark."""
 
 from argparse import Namespace
 
-from keel.api import training_runs
-from keel.cli.command import Answer, argument, arguments_of, command
+from keel.api import glue_benchmark, training_runs
+from keel.cli.command import Answer, argument, arguments_of, command, device_flags
 from keel.cli.score_lines import aligned_lines
 from keel.events import note
 from keel.report.console import Console
@@ -27,4 +27,23 @@ def runs(options: Namespace, console: Console) -> Answer:
     head, rows = found.settings_table()
     if rows:
         lines += ["", "settings that differ", *aligned_lines([["", *head[1:]], *rows])]
+    return Answer(lines=lines, data=found.to_dict())
+
+
+@command(
+    "train",
+    "MODEL --data DIR --out DIR",
+    argument("model", "MODEL", "A pre-trained model (folder or file), or a system to train from scratch."),
+    argument("--data", "DIR", "GLUE's folder, with CoLA, SST-2, MRPC and so on inside.", required=True),
+    argument("--out", "DIR", "Folder for the runs, glue.json and submission/.", required=True),
+    arguments_of(glue_benchmark.glue, lr="X,X", tasks="NAME,NAME"),
+    device_flags,
+)
+def glue(options: Namespace, console: Console) -> Answer:
+    """Fine-tune on all GLUE tasks: learning rates, seeds, dev scores, submission files."""
+    where = {"out": options.out, "device": options.device, "threads": options.threads}
+    found = glue_benchmark.glue(options.model, options.data, on_event=console, **where, **options.settings)
+    head, rows = found.table()
+    lines = [*aligned_lines([["", *head[1:]], *rows])]
+    lines += [f"{name} is left out: {reason}" for name, reason in found.left_out.items()]
     return Answer(lines=lines, data=found.to_dict())
