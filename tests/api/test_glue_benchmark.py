@@ -173,9 +173,13 @@ def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "QNLI is left out: no train.tsv" in printed
     assert main([*words, "--json", "--overwrite"]) == 0
     assert json.loads(capsys.readouterr().out)["tasks"]["RTE"]["lr"] == 1e-3
-    assert main(["runs", str(tmp_path / "out"), "--json"]) == 0
-    run = json.loads(capsys.readouterr().out)["runs"][0]
-    assert (run["settings"]["lr"], run["complete"]) == (1e-3, True)
+    sweep = [*words[:-6], "--tasks", "RTE", "--lr", "1e-3,1e-2", "--epochs", "1", "--seeds", "1", "--overwrite"]
+    assert main(sweep) == 0
+    capsys.readouterr()
+    assert main(["runs", str(tmp_path / "out"), "--json"]) == 0  # though checkpoints of finished runs are removed
+    runs = {run["name"]: run["settings"]["lr"] for run in json.loads(capsys.readouterr().out)["runs"]}
+    assert runs.items() >= {"sweep, seed 0, lr 0.001": 1e-3, "sweep, seed 0, lr 0.01": 1e-2}.items()
+    assert len(runs) == 3
 
 
 @pytest.mark.parametrize(

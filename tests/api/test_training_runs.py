@@ -1,6 +1,7 @@
 """Comparison of trainings by their logs."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,12 @@ def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
     assert [each.step for each in run.curves["training loss"]] == [*range(1, 9)]
     keel.finetune(SYSTEM, ROWS, progress=False, **call)  # done already
     assert len(keel.runs(tmp_path / "m").runs) == 1
+
+
+def test_equal_names_become_paths(folder: Path, tmp_path: Path) -> None:
+    for name in ("one/a", "two/a", "two/b"):
+        shutil.copytree(folder / "slow", tmp_path / name)
+    assert [run.name for run in keel.runs(tmp_path).runs] == ["one/a", "two/a", "two/b"]
 
 
 def test_what_is_no_run_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_models_that_do_not_fit_are_refused_in_one_sentence() -> None:
     with pytest.raises(UsageError, match="empty"):
         keel.predict([], SINGLE)
     texts = trained("seq2seq", [("a b", "b a"), ("c", "d")], 0)
-    with pytest.raises(UsageError, match="seq2seq.*give one model"):
+    with pytest.raises(UsageError, match=r"seq2seq.*give one model"):
         keel.predict([texts, texts], ["a"])
 
 

@@ -1,7 +1,6 @@
 """Comparison of trainings: curves, settings that differ and final scores, from the run folders."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -137,9 +136,8 @@ def _run_folders(folder: Path) -> list[Path]:
 
 
 def _short_name(path: Path, among: Sequence[Path]) -> str:
-    """The folder's name; if others have the same, its path below the folder that all share."""
-    names = Counter(each.resolve().name for each in among)
-    if names[path.resolve().name] == 1:
+    """The folder's name; if two have the same, its path below the folder that all share."""
+    if len({each.resolve().name for each in among}) == len(among):
         return path.resolve().name
     common = os.path.commonpath([each.resolve() for each in among])
     return path.resolve().relative_to(common).as_posix()
@@ -173,6 +171,14 @@ def _folder_name(run: str) -> str:
     return run.replace(", ", ",").replace(" ", "-")
 
 
+def _named_settings(folder: str) -> dict[str, float]:
+    """The settings in the name of a run's folder, such as "seed-0,lr-0.0001"."""
+    pairs = (
+        part.partition("-") for part in folder.split(",") if part.startswith(("seed-", "lr-", "epochs-", "batch-"))
+    )
+    return {name: float(value) for name, _, value in pairs}
+
+
 def _card(folder: Path) -> dict[str, Any]:
     """The model card of a finished run; empty before."""
     path = folder / "config.json"
@@ -182,7 +188,10 @@ def _card(folder: Path) -> dict[str, Any]:
 def _settings(state: Mapping[str, Any], card: Mapping[str, Any], fit: LoggedFit) -> dict[str, Any]:
     """What the run was given, by flat names; the length in steps is that of the plan."""
     recipe = card.get("recipe", {})
-    stored = state.get("settings") or recipe.get("train", {})  # checkpoints may have been removed
+    stored = state.get("settings")
+    if not stored:  # the checkpoints were removed: those of the model, and what the name of the run says
+        stored = {name: value for name, value in recipe.items() if not isinstance(value, Mapping)}
+        stored |= recipe.get("train", {}) | _named_settings(fit.name)
     given = {name: value for name, value in stored.items() if name not in IDENTITIES}
     text = {f"text.{name}": value for name, value in recipe.get("text", {}).items()}
     origin = {name: card[key] for name, key in {"parent": "parent", "data": "text"}.items() if card.get(key)}
