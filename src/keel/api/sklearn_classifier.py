@@ -8,7 +8,7 @@ import numpy as np
 
 from keel.api.finetuning import finetune
 from keel.data.examples import Columns
-from keel.data.label_kinds import is_missing
+from keel.data.label_columns import is_missing
 from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.predictions import Predictions
 from keel.data.text_inputs import is_tabular
