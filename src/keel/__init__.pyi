@@ -4,6 +4,7 @@ The verbs, their settings and predictions are the `__all__` of their modules; th
 """
 # ruff: noqa: F403
 
+from keel.api.comparison import *
 from keel.api.conversion import *
 from keel.api.evaluation import *
 from keel.api.finetuning import *
@@ -34,8 +35,10 @@ from keel.formats.stored_model import Vectors as Vectors
 from keel.generation.beam_search import BeamSearch as BeamSearch
 from keel.generation.sampling import Sampling as Sampling
 from keel.metrics.bootstrap import Score as Score
+from keel.metrics.comparison_results import Comparison as Comparison
 from keel.metrics.scores import PredictionError as PredictionError
 from keel.metrics.scores import Scores as Scores
+from keel.metrics.significance import PairwiseTest as PairwiseTest
 from keel.model import Candidate as Candidate
 from keel.model import Model as Model
 from keel.model_card import Card as Card

@@ -6,7 +6,8 @@ from typing import Any
 from keel.errors import for_caller
 
 Event = dict[str, Any]
-"""{"event": kind, ...}: note, act, row, prompt, tokens, start, plan, step, evaluation, checkpoint, scores."""
+"""{"event": kind, ...}: note, act, row, prompt, tokens, start, plan, step, evaluation, checkpoint, finished,
+scores, cells."""
 OnEvent = Callable[[Event], None]
 
 

@@ -51,6 +51,8 @@ class Console:
             case "scores":
                 if event.get("runs", 1) > 1:  # of a single run they are the result, which goes to stdout
                     self.say(f"{event['on']} ({event['run']}): {score_line(event)}")
+            case "cells":
+                self._cells(event)
             case "checkpoint" | "row":  # a row belongs to a result, and results go to stdout
                 pass
             case _ if text := event.get("text"):
@@ -86,6 +88,17 @@ class Console:
         bar = self.bar = self.bar or self._new_bar(steps)
         bar.update(bar.task_ids[0], completed=step, total=steps, text=text, left=clock(event["seconds_left"]))
         if step == steps:
+            self._close_bar()
+
+    def _cells(self, event: dict[str, Any]) -> None:
+        """Progress of a comparison: finished cells of all, and what runs now."""
+        done, total = event["done"], event["total"]
+        left = clock(event["seconds_left"]) if event["seconds_left"] else "?"
+        if self.notebook or not self.stream.isatty():  # a line per finished cell tells enough
+            return
+        bar = self.bar = self.bar or self._new_bar(total)
+        bar.update(bar.task_ids[0], completed=done, total=total, text=event["running"], left=left)
+        if done == total:
             self._close_bar()
 
     def _log_line(self, text: str, *, last: bool) -> None:

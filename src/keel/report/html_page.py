@@ -80,6 +80,10 @@ class Page:
         """Add a figure with its caption."""
         self._main.append(tag("figure", picture, tag("figcaption", caption)))
 
+    def add(self, element: Element) -> None:
+        """Add any element."""
+        self._main.append(element)
+
     def output(self, lines: Iterable[str]) -> None:
         """Add the output of a program."""
         self._main.append(tag("pre", "\n".join(lines)))
@@ -105,14 +109,14 @@ class Page:
 
     def write(self, path: Path) -> Path:
         """Write the file atomically."""
-        return _write(path, self.render())
+        return write_text(path, self.render())
 
 
 def write_picture(path: Path, picture: Element) -> Path:
     """Write a picture to its own SVG file, atomically."""
     standalone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
     standalone.extend([tag("style", STANDALONE_CSS), *picture])
-    return _write(path, tostring(standalone, encoding="unicode") + "\n")
+    return write_text(path, tostring(standalone, encoding="unicode") + "\n")
 
 
 def write_figures(
@@ -134,7 +138,8 @@ def picture_file(path: str | Path) -> Path:
     return Path(path)
 
 
-def _write(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file atomically."""
     part = path.with_name(path.name + ".part")
     try:
         part.write_text(text, encoding="utf-8")

@@ -10,6 +10,14 @@ COLOURS = {
     "mark": ("#1f5f8b", "#6fb3e0"),
     "plain": ("#a9b4bd", "#566069"),
     "soft": ("#f3f0e8", "#1d2126"),
+    "good": ("#dcebdc", "#23402b"),
+    "bad": ("#f5dfd8", "#4a2820"),
+    "colour0": ("#1f5f8b", "#6fb3e0"),
+    "colour1": ("#b5541c", "#eb9a63"),
+    "colour2": ("#2f7d4f", "#77c796"),
+    "colour3": ("#8a4a9e", "#c794d8"),
+    "colour4": ("#8a7414", "#d3bd57"),
+    "colour5": ("#a83a56", "#ea8aa2"),
 }
 """Light and dark."""
 LIGHT, DARK = ({name: pair[number] for name, pair in COLOURS.items()} for number in (0, 1))
@@ -67,7 +75,23 @@ details { margin: 1.2rem 0; }
 summary { cursor: pointer; color: var(--mark); }
 .words td, .words th { text-align: left; }
 tr.dropped { color: var(--faint); }
+.case { margin: 1.1rem 0; padding: .1rem 1rem; border-left: 3px solid var(--line); }
+.case p { margin: .4rem 0; font-size: .9rem; }
+blockquote { margin: .4rem 0; overflow-wrap: anywhere; }
+.quiet { color: var(--faint); font-size: .82rem; }
+.chips { display: flex; flex-wrap: wrap; gap: .35rem; font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
+.chip { font-size: .8rem; padding: .12rem .55rem; border-radius: 1rem; overflow-wrap: anywhere; }
+.chip b { font-weight: 600; }
+.chip.right { background: var(--good); }
+.chip.wrong { background: var(--bad); }
 figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
+@media print {
+  main { max-width: none; padding: 0; }
+  h2 { break-after: avoid; margin-top: 1.6rem; }
+  figure, tr, .case { break-inside: avoid; }
+  .wide, figure { overflow: visible; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
 """
 PICTURE = """
 svg { display: block; width: 100%; height: auto; font-size: 13px; fill: var(--ink); }
@@ -88,7 +112,22 @@ svg .box.mark { stroke: var(--mark); stroke-width: 2; }
 svg .box.faint { stroke: var(--line); }
 svg .box.inner { fill: none; stroke-width: 1; }
 svg .dot { fill: var(--paper); stroke: var(--ink); stroke-width: 1.2; }
-"""
+svg .dot.small { stroke: var(--faint); stroke-width: 1; }
+svg .curve.thin { stroke-width: 1.2; stroke-dasharray: 4 4; }
+svg .better { fill: var(--mark); }
+svg .worse { fill: var(--plain); }
+svg .undecided { fill: none; stroke: var(--line); }
+svg .on-better { fill: var(--paper); font-weight: 600; }
+svg .on-worse { fill: var(--paper); font-weight: 600; }
+svg .on-undecided { fill: var(--faint); }
+svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg .dashed { stroke-dasharray: 6 4; }
+svg.chart { min-width: 33rem; }
+@media print { svg.chart { min-width: 0; } }
+""" + "".join(
+    f"svg .colour{number} {{ stroke: var(--colour{number}); }}\nsvg .fill{number} {{ fill: var(--colour{number}); }}\n"
+    for number in range(6)
+)
 
 
 def _named(colours: dict[str, str]) -> str:
@@ -102,7 +141,7 @@ def _with(colours: dict[str, str]) -> str:
 
 CSS = f"""
 :root {{ color-scheme: light dark; {_named(LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_named(DARK)} }} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_named(DARK)} }} }}
 {PAGE}{PICTURE}"""
 """For a page."""
 STANDALONE_CSS = f"""

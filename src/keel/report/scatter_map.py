@@ -46,7 +46,7 @@ def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[in
     boxes = np.hstack([middles - 4, middles + 4])  # [boxes, 4] left, top, right, bottom
     without = 0
     for number in sorted(range(len(words)), key=lambda number: number not in highlighted):
-        label = _label(words[number], placed[number], boxes, width, height)
+        label = place_label(words[number], placed[number], boxes, width, height)
         if label is None:
             without += 1
             continue
@@ -60,7 +60,7 @@ def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[in
     return svg, without
 
 
-def _label(
+def place_label(
     word: str, point: np.ndarray, taken: np.ndarray, width: float, height: float
 ) -> tuple[np.ndarray, bool] | None:
     """Box of the nearest label position without overlap, and whether it needs a line."""

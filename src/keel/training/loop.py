@@ -37,6 +37,8 @@ class History:
     """Losses and evaluations of a run."""
 
     steps: int = 0
+    epochs: float = 0.0
+    """Passes over the training data."""
     seconds: float = 0.0
     threads: int = 0
     """CPU threads of the run."""
@@ -187,6 +189,8 @@ class _Run:
                 raise Interrupted(f"stopped at step {step:,}/{plan.steps:,}{remedy}")
         self.history.steps, self.history.seconds = step, self.seconds
         self.history.threads, self.history.nondeterministic = self.stepper.threads, self.stepper.nondeterministic
+        self.history.epochs = plan.examples_between(0, step) / max(1, self.objective.epoch_size(self.data))
+        self.on_event({"event": "finished", "steps": step, "epochs": self.history.epochs, "seconds": self.seconds})
         return self.history
 
     @property

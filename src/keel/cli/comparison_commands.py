@@ -1,0 +1,60 @@
+"""The command that compares systems."""
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from keel.api import comparison
+from keel.cli.command import Answer, argument, arguments_of, command, section
+from keel.data.examples import Columns
+from keel.errors import UsageError
+from keel.report.comparison_table import comparison_lines
+from keel.report.console import Console
+from keel.systems import SYSTEMS
+from keel.tasks import TASKS
+
+ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, or files of word vectors."
+
+
+@command(
+    "train",
+    "ROW... --train FILE --test FILE --out DIR",
+    argument("rows", "ROW", ROWS, nargs="+"),
+    argument("--out", "DIR", "Folder of the report, the results and the finished cells."),
+    argument("--task", "|".join(TASKS), "Task of the labelled examples. [classify]", default="classify"),
+    arguments_of(
+        comparison.compare,
+        train="FILE",
+        test="FILE",
+        transfer="FILE",
+        corpus="FILE",
+        seeds="N",
+        minutes="X",
+        epochs="X",
+        train_sizes="N,N,all",
+        workers="N",
+    ),
+    section("columns", Columns()),
+)
+def compare(options: Namespace, console: Console) -> Answer:
+    """Compare systems and models on your labels: scores, costs, paired tests, a report."""
+    settings: dict[str, Any] = dict(options.settings)
+    for name in ("train", "test", "out"):
+        if not (getattr(options, name, None) or settings.get(name)):
+            raise UsageError(f"--{name} is missing: keel compare onehot fasttext --train A.tsv --test B.tsv --out DIR")
+    found = comparison.compare(options.rows, out=options.out, task=options.task, on_event=console, **settings)
+    page = Path(options.out) / "report.html"
+    tests = [
+        {"column": each.name, **asdict(test), "verdict": test.verdict}
+        for each in found.columns
+        for test in found.tests(each)
+    ]
+    data = {
+        "report": str(page),
+        "cells": found.to_dicts(),
+        "tests": tests,
+        "verdicts": [*map(found.verdict, found.columns)],
+    }
+    scored = any(cell.seeds for cell in found.cells)
+    return Answer(lines=[*comparison_lines(found), f"report: {page}"], data=data, code=0 if scored else 1)

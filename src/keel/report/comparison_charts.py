@@ -1,0 +1,212 @@
+"""Charts of a comparison as SVG: ranking, cost against quality, learning curves, pairwise verdicts."""
+
+import math
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from keel.metrics.comparison_results import Cell, Column, Comparison
+from keel.metrics.scores import score_name
+from keel.metrics.significance import PairwiseTest
+from keel.report.charts import WIDTH, text_width, ticks_between
+from keel.report.html_page import tag
+from keel.report.scatter_map import place_label
+
+MAX_LABEL = 190
+"""Pixels of a system's name; a longer one is cut, and shown when the mouse is over it."""
+COLOURS = 6
+"""Colours of curves in the style sheet; further curves repeat them, dashed."""
+CLOCK = (
+    *((0.01, "10 ms"), (0.1, "0.1 s"), (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h")),
+    *((36_000, "10 h"), (360_000, "4 days")),
+)
+"""Ticks of an axis of time."""
+
+
+def ranking_chart(cells: Sequence[Cell]) -> Element:
+    """Scores with their intervals, the best first; rings are single seeds."""
+    left, right, step = min(MAX_LABEL, max(text_width(cell.row) for cell in cells)) + 20, 66, 34
+    bounds = [bound for cell in cells for bound in _bounds(cell)]
+    ticks = ticks_between(min(bounds), max(bounds))
+    place = _linear(ticks[0], ticks[-1], left, WIDTH - right)
+    height = step * len(cells)
+    svg = _canvas(height + 46)
+    for tick in ticks:
+        svg.append(tag("line", class_="grid", x1=place(tick), x2=place(tick), y1=4, y2=height + 4))
+        svg.append(tag("text", f"{tick:g}", class_="faint", x=place(tick), y=height + 21, text_anchor="middle"))
+    svg.append(
+        tag("text", score_name(cells[0].metric), class_="faint", x=WIDTH - right, y=height + 40, text_anchor="end")
+    )
+    for number, cell in enumerate(cells):
+        middle = 4 + step * number + step / 2
+        low, high, *_ = _bounds(cell)
+        kind = "mark" if number == 0 else "point"
+        svg.append(_name(cell.row, left - 14, middle + 4.5))
+        svg.append(tag("line", class_="interval", x1=place(low), x2=place(high), y1=middle, y2=middle))
+        for value in cell.result.by_seed:
+            svg.append(tag("circle", class_="dot small", cx=place(value), cy=middle - 9, r=2.4))
+        svg.append(tag("circle", class_=kind, cx=place(cell.score.value), cy=middle, r=5.5))
+        value = f"{cell.score.value:.3f}"
+        svg.append(tag("text", value, x=float(WIDTH - 6), y=middle + 4.5, text_anchor="end", font_weight=600))
+    return svg
+
+
+def cost_chart(cells: Sequence[Cell]) -> Element:
+    """Score against the seconds of pre-training and one fine-tuning, in logarithmic scale; the line connects the
+    systems that no cheaper one surpasses."""
+    left, right, top, height = 54, 24, 24, 300
+    seconds = [max(0.01, cell.total_seconds) for cell in cells]
+    low, high = math.log10(min(seconds)) - 0.15, math.log10(max(seconds)) + 0.35
+    low, high = min(low, high - 1), max(high, low + 1)
+    values = [cell.score.value for cell in cells]
+    ticks = ticks_between(min(values), max(values))
+    across, upward = _linear(low, high, left, WIDTH - right), _linear(ticks[0], ticks[-1], top + height, top)
+    svg = _canvas(top + height + 44)
+    _y_axis(svg, ticks, upward, left, right, score_name(cells[0].metric))
+    for value, name in CLOCK:
+        if low <= math.log10(value) <= high:
+            x = across(math.log10(value))
+            svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=top + height))
+            svg.append(tag("text", name, class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
+    across_name = "time to pre-train and fine-tune"
+    svg.append(tag("text", across_name, class_="faint", x=WIDTH - right, y=top + height + 38, text_anchor="end"))
+    points = np.array([[across(math.log10(x)), upward(y)] for x, y in zip(seconds, values, strict=True)])
+    order = sorted(range(len(cells)), key=lambda index: (seconds[index], -values[index]))
+    front = [index for rank, index in enumerate(order) if all(values[index] > values[other] for other in order[:rank])]
+    if len(front) > 1:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points[front].tolist())
+        svg.append(tag("polyline", class_="curve thin", points=path))
+    boxes = np.hstack([points - 7, points + 7])
+    for index, (x, y) in enumerate(points.tolist()):
+        hint = f"{cells[index].row}: {values[index]:.3f}, {seconds[index]:,.1f} s"
+        kind = "mark" if index in front else "point"
+        svg.append(tag("circle", tag("title", hint), class_=kind, cx=x, cy=y, r=5.5))
+    for index in [*front, *(index for index in order if index not in front)]:
+        shown = _cut(cells[index].row)
+        label = place_label(shown, points[index], boxes, float(WIDTH), float(top + height))
+        if label is not None:
+            box, led = label
+            boxes = np.vstack([boxes, box])
+            if led:
+                x, y = np.clip(points[index], [box[0], box[1] + 3], [box[2], box[3] - 3])
+                svg.append(tag("line", class_="leader", x1=points[index][0], y1=points[index][1], x2=x, y2=y))
+            svg.append(tag("text", shown, x=float(box[0]), y=float(box[3]) - 4))
+    return svg
+
+
+def learning_curves(comparison: Comparison, column: Column) -> Element:
+    """The score of each system by the number of training examples, in logarithmic scale."""
+    sizes = comparison.sizes(column)
+    curves = {
+        row: [(size, cell.score.value) for size in sizes if (cell := comparison.cell(row, column, size)).seeds]
+        for row in [cell.row for cell in comparison.ranking(column)]
+    }
+    wide = min(MAX_LABEL, max(map(text_width, curves)))
+    left, right, top, height = 54, wide + 34, 24, max(260, 18 * len(curves))
+    values = [value for curve in curves.values() for _, value in curve]
+    ticks = ticks_between(min(values), max(values))
+    across = _linear(math.log10(sizes[0]), math.log10(sizes[-1]), left + 8, WIDTH - right)
+    upward = _linear(ticks[0], ticks[-1], top + height, top)
+    svg = _canvas(top + height + 44)
+    metric = comparison.ranking(column)[0].metric
+    _y_axis(svg, ticks, upward, left, right, score_name(metric))
+    for size in sizes:
+        x = across(math.log10(size))
+        svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=top + height))
+        svg.append(tag("text", f"{size:,}", class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
+    svg.append(
+        tag("text", "training examples", class_="faint", x=WIDTH - right, y=top + height + 38, text_anchor="end")
+    )
+    ends: list[tuple[float, str, str]] = []
+    for number, (row, curve) in enumerate(curves.items()):
+        points = [(across(math.log10(size)), upward(value)) for size, value in curve]
+        kind = f"line colour{number % COLOURS}" + (" dashed" if number >= COLOURS else "")
+        svg.append(
+            tag("polyline", tag("title", row), class_=kind, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
+        )
+        svg.extend(tag("circle", class_=f"fill{number % COLOURS}", cx=x, cy=y, r=3.0) for x, y in points)
+        ends.append((points[-1][1], row, f"fill{number % COLOURS}"))
+    for (y, row, kind), at in zip(
+        sorted(ends), _spread([y for y, _, _ in sorted(ends)], 17, top + height), strict=True
+    ):
+        x = WIDTH - right
+        svg.append(tag("line", class_="leader", x1=x + 5, y1=y, x2=x + 20, y2=at))
+        svg.append(tag("text", tag("title", row), _cut(row), class_=kind, x=x + 24, y=at + 4.5))
+    return svg
+
+
+def verdict_matrix(rows: Sequence[str], tests: Sequence[PairwiseTest]) -> Element:
+    """Differences in points between all pairs, row minus column; filled where the difference is decided."""
+    left = min(MAX_LABEL, max(map(text_width, rows))) + 16
+    broad = min(64.0, (WIDTH - left - 4) / len(rows))
+    side, top = 32, max(min(MAX_LABEL, max(map(text_width, rows))) * 0.75 + 14, 24.0)
+    narrow = text_width(max(rows, key=text_width)) > broad
+    svg = _canvas(top + side * len(rows) + 4, width=left + broad * len(rows) + (60 if narrow else 4))
+    by_pair = {(test.first, test.second): test for test in tests}
+    for number, row in enumerate(rows):
+        x, y = left + broad * (number + 0.5), top - 8
+        turned = {"transform": f"rotate(-42 {x:.1f} {y:.1f})"} if narrow else {"text_anchor": "middle"}
+        svg.append(tag("text", tag("title", row), _cut(row), x=x, y=y, **turned))
+        svg.append(_name(row, left - 12, top + side * (number + 0.5) + 4.5))
+        for other, name in enumerate(rows):
+            if other == number:
+                continue
+            test, sign = (by_pair[row, name], 1) if (row, name) in by_pair else (by_pair[name, row], -1)
+            value = 100 * sign * test.difference
+            hint = f"{row} - {name}: {value:+.1f} points, p {test.p_holm:.3g} after Holm: {test.verdict}"
+            kind = "undecided" if not test.decided else "better" if value > 0 else "worse"
+            box = {"x": left + broad * other + 1.5, "y": top + side * number + 1.5, "rx": 3}
+            svg.append(tag("rect", tag("title", hint), class_=kind, width=broad - 3, height=side - 3.0, **box))
+            middle = {"x": left + broad * (other + 0.5), "y": top + side * (number + 0.5) + 4.5}
+            text = {"text_anchor": "middle", "class_": f"on-{kind}", "font_size": 12 if broad > 44 else 10.5}
+            svg.append(tag("text", f"{value:+.1f}", **middle, **text))
+    return svg
+
+
+def _canvas(height: float, width: float = WIDTH) -> Element:
+    style = f"max-width: {width:.0f}px" if width < WIDTH else None
+    return tag("svg", viewBox=f"0 0 {width:.0f} {height:.0f}", role="img", class_="chart", style=style)
+
+
+def _y_axis(svg: Element, ticks: Sequence[float], upward, left: float, right: float, name: str) -> None:
+    for tick in ticks:
+        svg.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=upward(tick), y2=upward(tick)))
+        svg.append(tag("text", f"{tick:g}", class_="faint", x=left - 8, y=upward(tick) + 4, text_anchor="end"))
+    svg.append(tag("text", name, class_="faint", x=0, y=13))
+
+
+def _linear(low: float, high: float, start: float, end: float):
+    """The place of a value between `start` and `end`."""
+    return lambda value: float(start + (end - start) * (value - low) / ((high - low) or 1.0))
+
+
+def _bounds(cell: Cell) -> tuple[float, ...]:
+    """Both ends of the interval, and the scores of the seeds."""
+    low, high = cell.score.low, cell.score.high
+    value = cell.score.value
+    return (value if low is None else low, value if high is None else high, *cell.result.by_seed)
+
+
+def _name(name: str, x: float, y: float) -> Element:
+    return tag("text", tag("title", name), _cut(name), x=x, y=y, text_anchor="end")
+
+
+def _cut(name: str) -> str:
+    """The name, shortened in the middle if it is too long for a chart."""
+    while text_width(name) > MAX_LABEL:
+        half = len(name) // 2
+        name = f"{name[: half - 1].removesuffix('…')}…{name[half + 1 :].removeprefix('…')}"
+    return name
+
+
+def _spread(places: Sequence[float], least: float, bottom: float) -> list[float]:
+    """Ascending places moved so that neighbours are at least this far from each other, and none is below `bottom`."""
+    found = list(places)
+    for number in range(1, len(found)):
+        found[number] = max(found[number], found[number - 1] + least)
+    if found and found[-1] > bottom:
+        found[-1] = bottom
+        for number in range(len(found) - 2, -1, -1):
+            found[number] = min(found[number], found[number + 1] - least)
+    return found
