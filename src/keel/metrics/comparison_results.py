@@ -1,5 +1,6 @@
 """Results of a comparison: systems by test sets, their costs, and the tests between them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,8 @@ from keel.metrics.significance import PairwiseTest, SystemResult, compare_pairs
 
 MAX_SHOWN = 12
 """Rows in the `repr` of a comparison."""
+MAX_NAMED = 4
+"""Rows that a verdict names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,10 @@ class Cell:
     def metric(self) -> str:
         return self.seeds[0].items[self.column.part].name if self.seeds else ""
 
+    def predicted(self, index: int) -> str:
+        """The most frequent prediction for an item."""
+        return Counter(each.predicted[self.column.part][index] for each in self.seeds).most_common(1)[0][0]
+
     def average(self, figure: str) -> float:
         """The mean of a figure of `SeedResult` over seeds."""
         return mean(getattr(each, figure) for each in self.seeds)
@@ -141,7 +148,7 @@ class Disagreement:
     text: str
     label: str
     predicted: dict[str, str]
-    """The prediction of each row (of its first seed)."""
+    """The most frequent prediction of each row's seeds."""
     right: dict[str, float]
     """The score of each row on this item, averaged over seeds."""
 
@@ -225,7 +232,7 @@ class Comparison:
                 where=column.examples[index].location,
                 text=_shown_text(column.examples, index),
                 label=_shown_label(column.examples, index),
-                predicted={cell.row: cell.seeds[0].predicted[column.part][index] for cell in ranked},
+                predicted={cell.row: cell.predicted(index) for cell in ranked},
                 right={row: float(scores[index]) for row, scores in by_row.items()},
             )
             for index in order[:count]
@@ -266,7 +273,9 @@ class Comparison:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in a sentence: "a, b and c"."""
+    """Names in a sentence: "a, b and c"; of many the first ones."""
+    if len(names) > MAX_NAMED:
+        names = [*names[: MAX_NAMED - 1], f"{len(names) - MAX_NAMED + 1} others"]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

@@ -198,7 +198,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def student_t_tail(t: float, freedom: float) -> float:
     """P(T > t) for t >= 0 of Student's t: I_x(freedom / 2, 1/2) / 2 with x = freedom / (freedom + t^2)."""
     if freedom > 1e6:
-        return NormalDist().cdf(-t)
+        return math.erfc(t / math.sqrt(2)) / 2
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t)) / 2
 
 

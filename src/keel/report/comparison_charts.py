@@ -1,7 +1,8 @@
 """Charts of a comparison as SVG: ranking, cost against quality, learning curves, pairwise verdicts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -14,7 +15,9 @@ from keel.report.html_page import tag
 from keel.report.scatter_map import place_label
 
 MAX_LABEL = 190
-"""Pixels of a system's name; a longer one is cut, and shown when the mouse is over it."""
+"""Pixels of a system's name on a page."""
+NARROW = 350
+"""Width of a chart for a phone."""
 COLOURS = 6
 """Colours of curves in the style sheet; further curves repeat them, dashed."""
 CLOCK = (
@@ -24,35 +27,35 @@ CLOCK = (
 """Ticks of an axis of time."""
 
 
-def ranking_chart(cells: Sequence[Cell]) -> Element:
+def ranking_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
     """Scores with their intervals, the best first; rings are single seeds."""
-    left, right, step = min(MAX_LABEL, max(text_width(cell.row) for cell in cells)) + 20, 66, 34
+    left, right, step = min(_room(width), max(text_width(cell.row) for cell in cells)) + 20, 66, 34
     bounds = [bound for cell in cells for bound in _bounds(cell)]
     ticks = ticks_between(min(bounds), max(bounds))
-    place = _linear(ticks[0], ticks[-1], left, WIDTH - right)
+    place = _linear(ticks[0], ticks[-1], left, width - right)
     height = step * len(cells)
-    svg = _canvas(height + 46)
+    svg = _canvas(height + 46, width)
     for tick in ticks:
         svg.append(tag("line", class_="grid", x1=place(tick), x2=place(tick), y1=4, y2=height + 4))
         svg.append(tag("text", f"{tick:g}", class_="faint", x=place(tick), y=height + 21, text_anchor="middle"))
     svg.append(
-        tag("text", score_name(cells[0].metric), class_="faint", x=WIDTH - right, y=height + 40, text_anchor="end")
+        tag("text", score_name(cells[0].metric), class_="faint", x=width - right, y=height + 40, text_anchor="end")
     )
     for number, cell in enumerate(cells):
         middle = 4 + step * number + step / 2
         low, high, *_ = _bounds(cell)
         kind = "mark" if number == 0 else "point"
-        svg.append(_name(cell.row, left - 14, middle + 4.5))
+        svg.append(_name(cell.row, left - 14, middle + 4.5, _room(width)))
         svg.append(tag("line", class_="interval", x1=place(low), x2=place(high), y1=middle, y2=middle))
         for value in cell.result.by_seed:
             svg.append(tag("circle", class_="dot small", cx=place(value), cy=middle - 9, r=2.4))
         svg.append(tag("circle", class_=kind, cx=place(cell.score.value), cy=middle, r=5.5))
         value = f"{cell.score.value:.3f}"
-        svg.append(tag("text", value, x=float(WIDTH - 6), y=middle + 4.5, text_anchor="end", font_weight=600))
+        svg.append(tag("text", value, x=float(width - 6), y=middle + 4.5, text_anchor="end", font_weight=600))
     return svg
 
 
-def cost_chart(cells: Sequence[Cell]) -> Element:
+def cost_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
     """Score against the seconds of pre-training and one fine-tuning, in logarithmic scale; the line connects the
     systems that no cheaper one surpasses."""
     left, right, top, height = 54, 24, 24, 300
@@ -61,30 +64,33 @@ def cost_chart(cells: Sequence[Cell]) -> Element:
     low, high = min(low, high - 1), max(high, low + 1)
     values = [cell.score.value for cell in cells]
     ticks = ticks_between(min(values), max(values))
-    across, upward = _linear(low, high, left, WIDTH - right), _linear(ticks[0], ticks[-1], top + height, top)
-    svg = _canvas(top + height + 44)
-    _y_axis(svg, ticks, upward, left, right, score_name(cells[0].metric))
+    across, upward = _linear(low, high, left, width - right), _linear(ticks[0], ticks[-1], top + height, top)
+    svg = _canvas(top + height + 44, width)
+    _y_axis(svg, ticks, upward, (left, width - right), score_name(cells[0].metric))
     for value, name in CLOCK:
         if low <= math.log10(value) <= high:
             x = across(math.log10(value))
             svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=top + height))
             svg.append(tag("text", name, class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
     across_name = "time to pre-train and fine-tune"
-    svg.append(tag("text", across_name, class_="faint", x=WIDTH - right, y=top + height + 38, text_anchor="end"))
+    svg.append(tag("text", across_name, class_="faint", x=width - right, y=top + height + 38, text_anchor="end"))
     points = np.array([[across(math.log10(x)), upward(y)] for x, y in zip(seconds, values, strict=True)])
     order = sorted(range(len(cells)), key=lambda index: (seconds[index], -values[index]))
     front = [index for rank, index in enumerate(order) if all(values[index] > values[other] for other in order[:rank])]
     if len(front) > 1:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points[front].tolist())
         svg.append(tag("polyline", class_="curve thin", points=path))
-    boxes = np.hstack([points - 7, points + 7])
+    along = [np.linspace(points[one], points[two], 40) for one, two in pairwise(front)]  # no label on the line
+    taken = np.concatenate([points, *along])
+    axis = [[0.0, 0.0, left, top + height]]
+    boxes = np.vstack([np.hstack([taken - 5, taken + 5]), axis])
     for index, (x, y) in enumerate(points.tolist()):
         hint = f"{cells[index].row}: {values[index]:.3f}, {seconds[index]:,.1f} s"
         kind = "mark" if index in front else "point"
-        svg.append(tag("circle", tag("title", hint), class_=kind, cx=x, cy=y, r=5.5))
+        svg.append(tag("circle", tag("title", hint), class_=kind, cx=x, cy=y, r=4.5))
     for index in [*front, *(index for index in order if index not in front)]:
-        shown = _cut(cells[index].row)
-        label = place_label(shown, points[index], boxes, float(WIDTH), float(top + height))
+        shown = _cut(cells[index].row, _room(width))
+        label = place_label(shown, points[index], boxes, float(width), float(top + height))
         if label is not None:
             box, led = label
             boxes = np.vstack([boxes, box])
@@ -95,28 +101,28 @@ def cost_chart(cells: Sequence[Cell]) -> Element:
     return svg
 
 
-def learning_curves(comparison: Comparison, column: Column) -> Element:
+def learning_curves(comparison: Comparison, column: Column, width: int = WIDTH) -> Element:
     """The score of each system by the number of training examples, in logarithmic scale."""
     sizes = comparison.sizes(column)
     curves = {
         row: [(size, cell.score.value) for size in sizes if (cell := comparison.cell(row, column, size)).seeds]
         for row in [cell.row for cell in comparison.ranking(column)]
     }
-    wide = min(MAX_LABEL, max(map(text_width, curves)))
+    wide = min(_room(width), max(map(text_width, curves)))
     left, right, top, height = 54, wide + 34, 24, max(260, 18 * len(curves))
     values = [value for curve in curves.values() for _, value in curve]
     ticks = ticks_between(min(values), max(values))
-    across = _linear(math.log10(sizes[0]), math.log10(sizes[-1]), left + 8, WIDTH - right)
+    across = _linear(math.log10(sizes[0]), math.log10(sizes[-1]), left + 8, width - right)
     upward = _linear(ticks[0], ticks[-1], top + height, top)
-    svg = _canvas(top + height + 44)
+    svg = _canvas(top + height + 44, width)
     metric = comparison.ranking(column)[0].metric
-    _y_axis(svg, ticks, upward, left, right, score_name(metric))
+    _y_axis(svg, ticks, upward, (left, width - right), score_name(metric))
     for size in sizes:
         x = across(math.log10(size))
         svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=top + height))
         svg.append(tag("text", f"{size:,}", class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
     svg.append(
-        tag("text", "training examples", class_="faint", x=WIDTH - right, y=top + height + 38, text_anchor="end")
+        tag("text", "training examples", class_="faint", x=width - right, y=top + height + 38, text_anchor="end")
     )
     ends: list[tuple[float, str, str]] = []
     for number, (row, curve) in enumerate(curves.items()):
@@ -130,9 +136,9 @@ def learning_curves(comparison: Comparison, column: Column) -> Element:
     for (y, row, kind), at in zip(
         sorted(ends), _spread([y for y, _, _ in sorted(ends)], 17, top + height), strict=True
     ):
-        x = WIDTH - right
+        x = width - right
         svg.append(tag("line", class_="leader", x1=x + 5, y1=y, x2=x + 20, y2=at))
-        svg.append(tag("text", tag("title", row), _cut(row), class_=kind, x=x + 24, y=at + 4.5))
+        svg.append(tag("text", tag("title", row), _cut(row, _room(width)), class_=kind, x=x + 24, y=at + 4.5))
     return svg
 
 
@@ -142,7 +148,7 @@ def verdict_matrix(rows: Sequence[str], tests: Sequence[PairwiseTest]) -> Elemen
     broad = min(64.0, (WIDTH - left - 4) / len(rows))
     side, top = 32, max(min(MAX_LABEL, max(map(text_width, rows))) * 0.75 + 14, 24.0)
     narrow = text_width(max(rows, key=text_width)) > broad
-    svg = _canvas(top + side * len(rows) + 4, width=left + broad * len(rows) + (60 if narrow else 4))
+    svg = _canvas(top + side * len(rows) + 4, left + broad * len(rows) + (60 if narrow else 4))
     by_pair = {(test.first, test.second): test for test in tests}
     for number, row in enumerate(rows):
         x, y = left + broad * (number + 0.5), top - 8
@@ -164,19 +170,27 @@ def verdict_matrix(rows: Sequence[str], tests: Sequence[PairwiseTest]) -> Elemen
     return svg
 
 
-def _canvas(height: float, width: float = WIDTH) -> Element:
-    style = f"max-width: {width:.0f}px" if width < WIDTH else None
-    return tag("svg", viewBox=f"0 0 {width:.0f} {height:.0f}", role="img", class_="chart", style=style)
+def _canvas(height: float, width: float) -> Element:
+    """A picture that fills its page, or a smaller one in its own size."""
+    own = None if width == WIDTH else f"width: {width:.0f}px"
+    return tag("svg", viewBox=f"0 0 {width:.0f} {height:.0f}", role="img", style=own)
 
 
-def _y_axis(svg: Element, ticks: Sequence[float], upward, left: float, right: float, name: str) -> None:
+def _room(width: float) -> float:
+    """Pixels of a system's name; a longer one is cut, and shown when the mouse is over it."""
+    return MAX_LABEL if width >= WIDTH else 0.3 * width
+
+
+def _y_axis(
+    svg: Element, ticks: Sequence[float], upward: Callable[[float], float], sides: tuple[float, float], name: str
+) -> None:
     for tick in ticks:
-        svg.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=upward(tick), y2=upward(tick)))
-        svg.append(tag("text", f"{tick:g}", class_="faint", x=left - 8, y=upward(tick) + 4, text_anchor="end"))
+        svg.append(tag("line", class_="grid", x1=sides[0], x2=sides[1], y1=upward(tick), y2=upward(tick)))
+        svg.append(tag("text", f"{tick:g}", class_="faint", x=sides[0] - 8, y=upward(tick) + 4, text_anchor="end"))
     svg.append(tag("text", name, class_="faint", x=0, y=13))
 
 
-def _linear(low: float, high: float, start: float, end: float):
+def _linear(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     """The place of a value between `start` and `end`."""
     return lambda value: float(start + (end - start) * (value - low) / ((high - low) or 1.0))
 
@@ -188,13 +202,13 @@ def _bounds(cell: Cell) -> tuple[float, ...]:
     return (value if low is None else low, value if high is None else high, *cell.result.by_seed)
 
 
-def _name(name: str, x: float, y: float) -> Element:
-    return tag("text", tag("title", name), _cut(name), x=x, y=y, text_anchor="end")
+def _name(name: str, x: float, y: float, room: float = MAX_LABEL) -> Element:
+    return tag("text", tag("title", name), _cut(name, room), x=x, y=y, text_anchor="end")
 
 
-def _cut(name: str) -> str:
+def _cut(name: str, room: float = MAX_LABEL) -> str:
     """The name, shortened in the middle if it is too long for a chart."""
-    while text_width(name) > MAX_LABEL:
+    while text_width(name) > room:
         half = len(name) // 2
         name = f"{name[: half - 1].removesuffix('…')}…{name[half + 1 :].removeprefix('…')}"
     return name

@@ -6,7 +6,8 @@ from keel.events import pluralize
 from keel.metrics.comparison_results import Column, Comparison, Disagreement
 from keel.metrics.scores import score_name
 from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD
-from keel.report.comparison_charts import cost_chart, learning_curves, ranking_chart, verdict_matrix
+from keel.report.charts import WIDTH
+from keel.report.comparison_charts import NARROW, cost_chart, learning_curves, ranking_chart, verdict_matrix
 from keel.report.comparison_table import TABLE_HEAD, table_rows
 from keel.report.html_page import Page, tag
 
@@ -65,10 +66,10 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         facts.append((shown, "smallest difference this test could show"))
     page.facts(facts)
     page.figure(
-        ranking_chart(ranked),
+        _for_screens(ranking_chart(ranked), ranking_chart(ranked, NARROW)),
         f"{metric[0].upper()}{metric[1:]} with 95% intervals over test texts and seeds; small rings are single seeds.",
     )
-    page.table(["System", *TABLE_HEAD[1:]], table_rows(ranked))
+    page.table(["System", *TABLE_HEAD[1:]], table_rows(ranked), dense=True)
     if tests:
         page.section(f"{prefix}Which differences are real")
         undecided = sum(not test.decided for test in tests)
@@ -95,6 +96,7 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
             ]
             for test in tests
         ]
+        classes = ["" if test.decided else "dropped" for test in tests]
         head = [
             "Pair",
             "points",
@@ -106,21 +108,29 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
             "detectable",
             "verdict",
         ]
-        page.table(head, rows, summary="All tests", classes=["" if test.decided else "dropped" for test in tests])
+        page.table(head, rows, summary="All tests", classes=classes, dense=True)
     page.section(f"{prefix}Cost against quality")
     caption = (
         "Seconds of pre-training (if any) and one fine-tuning. The line connects systems that no cheaper one surpasses."
     )
-    page.figure(cost_chart(ranked), caption)
+    page.figure(_for_screens(cost_chart(ranked), cost_chart(ranked, NARROW)), caption)
     if len(comparison.sizes(column)) > 1:
         page.section(f"{prefix}Learning curves")
         caption = "Means over seeds; each seed has its own sample of the training examples, the same for all systems."
-        page.figure(learning_curves(comparison, column), caption)
+        curves = (learning_curves(comparison, column, width) for width in (WIDTH, NARROW))
+        page.figure(_for_screens(*curves), caption)
     if found := comparison.disagreements(column):
         page.section(f"{prefix}Where the systems disagree")
-        page.text("Test texts on which the systems differ most; predictions of each system's first seed.")
+        page.text(
+            "Test texts on which the systems differ most, with the most frequent prediction of each system's seeds."
+        )
         for each in found:
             page.add(_case(each))
+
+
+def _for_screens(broad: Element, narrow: Element) -> Element:
+    """A chart in two sizes, of which a screen or page shows one."""
+    return tag("div", tag("div", broad, class_="on-broad"), tag("div", narrow, class_="on-narrow"))
 
 
 def _case(case: Disagreement) -> Element:

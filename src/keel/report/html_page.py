@@ -65,15 +65,18 @@ class Page:
         summary: str = "",
         classes: Iterable[str] = (),
         numeric: bool = True,
+        dense: bool = False,
     ) -> None:
         """Add a table, collapsed under a `summary` if there is one; all columns but the first are numeric, or none.
 
-        `classes` are those of the rows.
+        `classes` are those of the rows; a `dense` table has many columns of figures, each on one line.
         """
         names = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
         pairs = zip_longest(rows, classes)
         body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row), class_=kind) for row, kind in pairs))
-        table = tag("div", tag("table", names, body), class_="wide" if numeric else "wide words")
+        table = tag(
+            "div", tag("table", names, body), class_="wide figures" if dense else "wide" if numeric else "wide words"
+        )
         self._main.append(tag("details", tag("summary", summary), table) if summary else table)
 
     def figure(self, picture: Element, caption: str) -> None:

@@ -73,6 +73,9 @@ td:has(> em) { text-align: left; }
 figure { margin: 1.6rem 0; overflow-x: auto; }
 details { margin: 1.2rem 0; }
 summary { cursor: pointer; color: var(--mark); }
+.figures table { font-size: .84rem; }
+.figures td, .figures th { white-space: nowrap; padding-left: .35rem; padding-right: .35rem; }
+.figures td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; }
 .words td, .words th { text-align: left; }
 tr.dropped { color: var(--faint); }
 .case { margin: 1.1rem 0; padding: .1rem 1rem; border-left: 3px solid var(--line); }
@@ -85,6 +88,8 @@ blockquote { margin: .4rem 0; overflow-wrap: anywhere; }
 .chip.right { background: var(--good); }
 .chip.wrong { background: var(--bad); }
 figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
+.on-narrow { display: none; }
+@media screen and (max-width: 34rem) { .on-narrow { display: block; } .on-broad { display: none; } }
 @media print {
   main { max-width: none; padding: 0; }
   h2 { break-after: avoid; margin-top: 1.6rem; }
@@ -118,12 +123,10 @@ svg .better { fill: var(--mark); }
 svg .worse { fill: var(--plain); }
 svg .undecided { fill: none; stroke: var(--line); }
 svg .on-better { fill: var(--paper); font-weight: 600; }
-svg .on-worse { fill: var(--paper); font-weight: 600; }
+svg .on-worse { fill: var(--ink); font-weight: 600; }
 svg .on-undecided { fill: var(--faint); }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .dashed { stroke-dasharray: 6 4; }
-svg.chart { min-width: 33rem; }
-@media print { svg.chart { min-width: 0; } }
 """ + "".join(
     f"svg .colour{number} {{ stroke: var(--colour{number}); }}\nsvg .fill{number} {{ fill: var(--colour{number}); }}\n"
     for number in range(6)
