@@ -190,7 +190,7 @@ class _Run:
         self.history.steps, self.history.seconds = step, self.seconds
         self.history.threads, self.history.nondeterministic = self.stepper.threads, self.stepper.nondeterministic
         self.history.epochs = plan.examples_between(0, step) / max(1, self.objective.epoch_size(self.data))
-        self.on_event({"event": "finished", "steps": step, "epochs": self.history.epochs, "seconds": self.seconds})
+        self.on_event({"event": "finished", "steps": step, "epochs": self.history.epochs})
         return self.history
 
     @property

@@ -1,0 +1,214 @@
+"""`compare`: cells are computed in processes of their own, stored by content, and reused; failures stay single."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import keel
+from keel.api.comparison_worker import explain
+from keel.metrics.comparison_results import Comparison
+from tests.tiny_task import sentences
+
+SYSTEMS = [keel.Onehot().from_scratch(), keel.Cnn(width=8, filters=4)]
+TRAIN, TEST = sentences(80, ["good", "bad"]), sentences(60, ["good", "bad"], seed=1)
+TRANSFER = sentences(30, ["bad", "good"], seed=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compare") / "out"
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path) -> tuple[Comparison, list[dict]]:
+    events: list[dict] = []
+    found = keel.compare(
+        SYSTEMS, train=TRAIN, test=TEST, transfer=[TRANSFER], seeds=2, train_sizes=[20, "all"], out=folder,
+        on_event=events.append,
+    )  # fmt: skip
+    return found, events
+
+
+def cells(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
+
+
+def test_every_cell_has_scores_and_costs(first: tuple[Comparison, list[dict]]) -> None:
+    found, events = first
+    assert found.rows == ("onehot", "cnn")
+    assert [column.part for column in found.columns] == ["test", "transfer"]
+    assert found.sizes(found.columns[0]) == [20, 80]
+    for cell in found.cells:
+        assert len(cell.seeds) == 2
+        assert not cell.error
+        assert cell.pretraining is None
+        plain = cell.to_dict()
+        assert 0 <= plain["low"] <= plain["score"] <= plain["high"] <= 1
+        for name in ("finetuning_seconds", "parameters", "texts_per_second", "finetuning_epochs"):
+            assert plain[name] > 0, name
+        assert plain["peak_memory_bytes"] > 50_000_000
+        assert plain["test_size"] == (60 if cell.column.part == "test" else 30)
+    assert found.cell("onehot", found.columns[0]).score.value > 0.9  # one word gives the label away
+    assert [(event["done"], event["total"]) for event in events if event["event"] == "cells"][-1] == (8, 8)
+
+
+def test_a_cell_has_the_score_of_a_single_finetuning(first: tuple[Comparison, list[dict]]) -> None:
+    found, _ = first
+    model = keel.finetune(SYSTEMS[1], TRAIN, dev=None, seed=1, progress=False)
+    scores = keel.evaluate(model, TEST)
+    cell = found.cell("cnn", found.columns[0])
+    assert cell.seeds[1].items["test"].value == pytest.approx(scores.main_value)
+
+
+def test_a_rerun_reuses_cells_and_a_new_row_adds_its_own(folder: Path, first: tuple[Comparison, list[dict]]) -> None:
+    before = cells(folder)
+    assert len(before) == 8
+    events: list[dict] = []
+    rows = [SYSTEMS[0], keel.Cnn(width=4, filters=4)]
+    found = keel.compare(rows, train=TRAIN, test=TEST, transfer=[TRANSFER], seeds=2, out=folder, on_event=events.append)
+    after = cells(folder)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 10  # two seeds of the new row, of all examples only
+    assert found.columns[0].trained_on == 80
+    assert any("2 cells of 4 are stored" in event.get("text", "") for event in events)
+    report = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Comparison of 2 systems" in report
+
+
+def test_a_failed_row_shows_its_reason_and_the_others_continue(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    keel.finetune(keel.Cnn(width=4, filters=2), TRAIN, dev=None, epochs=1, out=broken, progress=False)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    found = keel.compare([SYSTEMS[0], broken], train=TRAIN, test=TEST, seeds=1, out=tmp_path / "out", progress=False)
+    (column,) = found.columns
+    assert [cell.row for cell in found.ranking(column)] == ["onehot"]
+    (failed,) = found.failed()
+    assert failed.row == "broken"
+    assert "model.safetensors" in failed.error
+    results = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    assert next(each for each in results if each["row"] == "broken")["error"] == failed.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_comparison_resumes(tmp_path: Path, sent: signal.Signals) -> None:
+    """Nothing that was finished is lost, and no process is left behind."""
+    train = tmp_path / "train.tsv"
+    train.write_text("\n".join(["text\tlabel", *(f"{text}\t{label}" for text, label in TRAIN)]) + "\n")
+    words = ["compare", "onehot", "cnn", "--train", train, "--test", train, "--seeds", "40", "--workers", "1"]
+    command = [sys.executable, "-m", "keel", *map(str, words), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    stored = tmp_path / "out" / "cells"
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not (stored.exists() and len([*stored.glob("*.json")]) >= 2):
+        time.sleep(0.05)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    if sent == signal.SIGINT:
+        assert process.returncode == 130
+        assert "rerun the command to resume" in err.splitlines()[-1]
+        assert (tmp_path / "out" / "report.html").exists()
+    time.sleep(2)
+    before = cells(tmp_path / "out")
+    assert 2 <= len(before) < 80
+    time.sleep(2)
+    assert cells(tmp_path / "out") == before, "a worker is still running"
+    words[words.index("40")] = "3"
+    assert (
+        subprocess.run([sys.executable, "-m", "keel", *map(str, words), "--out", str(tmp_path / "out")]).returncode == 0
+    )
+    after = cells(tmp_path / "out")
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_killed_process_is_a_failed_cell(tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill_workers(event: dict) -> None:
+        if event["event"] == "cells" and event["running"] and not killed:
+            for status in Path("/proc").glob("[0-9]*/status"):
+                try:
+                    text = status.read_text()
+                    line = (status.parent / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if f"PPid:\t{os.getpid()}\n" in text and b"comparison_worker" in line:
+                    killed.append(int(status.parent.name))
+                    os.kill(killed[-1], signal.SIGKILL)
+
+    found = keel.compare(
+        [SYSTEMS[1]], train=TRAIN, test=TEST, seeds=1, workers=1, out=tmp_path / "out", on_event=kill_workers
+    )
+    assert killed
+    (failed,) = found.failed()
+    assert "SIGKILL" in failed.error
+    assert "no system was scored" in found.verdict(found.columns[0])
+
+
+@pytest.mark.slow
+def test_a_system_is_pretrained_once_and_shared_by_seeds(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"{text} .\n\n" for text, _ in sentences(300, ["good", "bad"], seed=5)))
+    rows = [keel.Word2vec(width=8), keel.Onehot().from_scratch()]
+    events: list[dict] = []
+    found = keel.compare(
+        rows, corpus=str(corpus), equal="tokens", epochs=2, train=TRAIN, test=TEST, seeds=2, out=tmp_path / "out",
+        on_event=events.append,
+    )  # fmt: skip
+    assert not found.failed()
+    cell = found.cell("word2vec", found.columns[0])
+    assert cell.pretraining is not None
+    assert cell.pretraining.epochs >= 2  # a batch is larger than this corpus
+    assert len([*(tmp_path / "out" / "models").iterdir()]) == 1
+    assert not [event for event in events if "minutes" in event.get("text", "")]
+    again = keel.compare(
+        rows, corpus=str(corpus), equal="tokens", epochs=2, train=TRAIN, test=TEST, seeds=2, out=tmp_path / "out",
+        progress=False,
+    )  # fmt: skip
+    assert again.to_dicts() == found.to_dicts()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows": ["onhot"]}, "did you mean 'onehot'"),
+        ({"rows": []}, "nothing to compare"),
+        ({"rows": ["bert"]}, "give raw text with corpus"),
+        ({"rows": ["ngram"], "corpus": ["a text"]}, "no word vectors"),
+        ({"rows": ["onehot", keel.Onehot().from_scratch()]}, "given twice"),
+        ({"rows": ["bert:gigantic"], "corpus": ["a text"]}, "no size 'gigantic'"),
+        ({"test": [["a film", "a story"]]}, "label"),
+        ({"test": [("a film", "good"), ("a story", "superb")]}, "'superb'"),
+        ({"seeds": 0}, "seeds must be 1 or more"),
+        ({"train_sizes": "50,many"}, "train_sizes must be numbers"),
+        ({"train_sizes": [5000]}, "fewer than train_sizes"),
+        ({"task": "clasify"}, "classify"),
+        ({"train": [TRAIN, TRAIN]}, "every train needs its test"),
+        ({"minutes": 3, "equal": "tokens"}, "minutes"),
+        ({"rows": ["cnn"], "task": "seq2seq", "train": [("a", "b")] * 3, "test": [("a", "b")] * 3}, "encoder-decoder"),
+    ],
+)
+def test_mistakes_are_reported_before_any_compute_is_spent(tmp_path: Path, changed: dict, message: str) -> None:
+    settings = {"rows": ["onehot"], "train": TRAIN, "test": TEST, "seeds": 2, **changed}
+    with pytest.raises(keel.KeelError, match=message):
+        keel.compare(settings.pop("rows"), out=tmp_path / "out", progress=False, **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_folder_is_never_used(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(keel.UsageError, match="contains no comparison"):
+        keel.compare(["onehot"], train=TRAIN, test=TEST, out=tmp_path, progress=False)
+
+
+def test_reasons_are_one_sentence() -> None:
+    assert explain(keel.KeelError("a: b")) == "a: b"
+    assert "out of memory" in explain(MemoryError())
+    assert explain(RuntimeError("two\nlines")) == "RuntimeError: two lines"
