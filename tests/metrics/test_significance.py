@@ -93,18 +93,18 @@ def test_the_error_of_a_difference_is_that_of_items_and_seeds() -> None:
     one, two = simulate(rng, p, 4, 0.02), simulate(rng, p - 0.03, 4, 0.02)
     (test,) = compare_pairs({"one": one, "two": two})
     matrix = [np.array([each.counts[:, 0] for each in system.seeds]) for system in (one, two)]
-    apart = matrix[0].mean(0) - matrix[1].mean(0)
-    items = apart.var() / len(apart)
+    gaps = matrix[0].mean(0) - matrix[1].mean(0)
+    items = gaps.var() / len(gaps)
     seeds = [each.mean(1).var(ddof=1) / 4 for each in matrix]
     error = math.sqrt(items + sum(seeds))
     freedom = error**4 / (items**2 / 1999 + sum(each**2 for each in seeds) / 3)
-    assert test.difference == pytest.approx(apart.mean())
-    assert test.p == pytest.approx(2 * float(stats.t.sf(abs(apart.mean()) / error, freedom)), rel=0.15)
+    assert test.difference == pytest.approx(gaps.mean())
+    assert test.p == pytest.approx(2 * float(stats.t.sf(abs(gaps.mean()) / error, freedom)), rel=0.15)
     assert (test.high - test.low) / 2 == pytest.approx(float(stats.t.ppf(0.975, freedom)) * error, rel=0.05)
     both = float(stats.t.ppf(0.975, freedom) + stats.t.ppf(0.8, freedom))
     assert test.detectable == pytest.approx(both * error, rel=0.05)
-    assert test.wins == (apart > 1e-9).sum()
-    assert test.losses == (apart < -1e-9).sum()
+    assert test.wins == (gaps > 1e-9).sum()
+    assert test.losses == (gaps < -1e-9).sum()
 
 
 def test_a_few_discordant_items_decide_by_the_exact_distribution() -> None:
@@ -120,9 +120,9 @@ def test_a_few_discordant_items_decide_by_the_exact_distribution() -> None:
 def test_one_seed_has_an_assumed_noise() -> None:
     rng = np.random.default_rng(5)
     p = rng.beta(3, 1, 5000)
-    apart = {"a": simulate(rng, p, 1, 0.0), "b": simulate(rng, p - 0.04, 1, 0.0)}
-    (test,) = compare_pairs(apart)
+    gaps = {"a": simulate(rng, p, 1, 0.0), "b": simulate(rng, p - 0.04, 1, 0.0)}
+    (test,) = compare_pairs(gaps)
     assert test.p_items < 0.01  # these two models differ
     assert not test.decided  # but two seeds of one system differ as much
-    (far,) = compare_pairs({"a": apart["a"], "b": simulate(rng, p - 0.3, 1, 0.0)})
+    (far,) = compare_pairs({"a": gaps["a"], "b": simulate(rng, p - 0.3, 1, 0.0)})
     assert far.better == "a"

@@ -80,14 +80,14 @@ def compare(
     with its default settings on all training examples, with each seed; no example is held out. `out` gets report.html,
     results.jsonl, results.csv, results.tex, figures and the finished cells, which a rerun reuses.
     """
-    plan = _Plan.resolve(rows, out, task, corpus, seeds, minutes, equal, epochs, workers, on_event)
+    plan = _ComparisonPlan.resolve(rows, out, task, corpus, seeds, minutes, equal, epochs, workers, on_event)
     (roles,) = route_settings(merge_settings(settings, columns=columns), Columns())
     tasks = read_tasks(task, _several(train), _several(test), _several(transfer), roles, on_event)
     sizes = [each.sizes(_sizes(train_sizes)) for each in tasks]
     text = None if corpus is None else read_corpus(corpus)
     with run_lock(plan.out):
         (plan.out / SETTINGS).write_text(json.dumps({"rows": [row.name for row in plan.rows]}), encoding="utf-8")
-        run = _Run(plan, tasks, sizes, text, on_event)
+        run = _ComparisonRun(plan, tasks, sizes, text, on_event)
         try:
             run.train_all()
         except KeyboardInterrupt:
@@ -97,7 +97,7 @@ def compare(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class _ComparisonPlan:
     """The settings of a comparison."""
 
     rows: list[Row]
@@ -120,7 +120,7 @@ class _Plan:
         epochs: float,
         workers: int,
         on_event: OnEvent,
-    ) -> "_Plan":
+    ) -> "_ComparisonPlan":
         if task not in TASKS:
             raise unknown_name(task, TASKS, "--task")
         if seeds < 1:
@@ -148,10 +148,10 @@ class _Plan:
 
 
 @dataclass
-class _Run:
+class _ComparisonRun:
     """The work of one call: what is missing is trained, and all cells are collected."""
 
-    plan: _Plan
+    plan: _ComparisonPlan
     tasks: list[TaskData]
     sizes: list[list[int]]
     corpus: Corpus | None

@@ -125,8 +125,8 @@ def _test(first: str, second: str, one: SystemResult, two: SystemResult) -> Pair
     samples = one.resampled - two.resampled
     difference, count = one.mean - two.mean, len(one.seeds[0])
     error, freedom = _total_error(float(np.var(samples[1:])), count, one.seed_noise, two.seed_noise)
-    apart = one.by_item - two.by_item
-    wins, losses = int((apart > 1e-9).sum()), int((apart < -1e-9).sum())
+    gaps = one.by_item - two.by_item
+    wins, losses = int((gaps > 1e-9).sum()), int((gaps < -1e-9).sum())
     p_mcnemar = mcnemar(wins, losses) if one.seeds[0].is_mean else None
     p = _two_sided(difference, error, freedom)
     if p_mcnemar is not None and wins + losses < FEW_DISCORDANT:

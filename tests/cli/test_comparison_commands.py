@@ -1,0 +1,78 @@
+"""`keel compare` on the command line: a table, JSON, and errors that name flags."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    rows = [
+        f"the {'sailor paints boat' if n % 2 else 'baker serves cake'} number {n}\t{'sea' if n % 2 else 'food'}"
+        for n in range(60)
+    ]
+    (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows[:40]]) + "\n")
+    (folder / "test.tsv").write_text("\n".join(["text\tlabel", *rows[40:]]) + "\n")
+    (folder / "other.tsv").write_text("text\tlabel\na film\tsea\na walk\tland\n")
+    (folder / "plain.txt").write_text("a film\na walk\n")
+    (folder / "vectors.txt").write_text(
+        "".join(f"{word} {n} 0.5 {-n}\n" for n, word in enumerate(["the", "boat", "cake"]))
+    )
+    return folder
+
+
+def test_a_table_a_report_and_json(texts: Path, tmp_path: Path, run: Run) -> None:
+    files = ["--train", texts / "train.tsv", "--test", texts / "test.tsv", "--seeds", "2", "--out", tmp_path / "out"]
+    code, out, err = run("compare", "onehot", texts / "vectors.txt", *files)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].split()[0].endswith("/test")
+    assert {line.split()[0] for line in lines[1:3]} == {"onehot", "vectors.txt"}
+    assert lines[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    assert "[4/4]" in err
+    code, out, err = run("compare", "onehot", texts / "vectors.txt", *files, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [cell["row"] for cell in found["cells"]] == ["onehot", "vectors.txt"]
+    assert found["tests"][0]["verdict"] in ("decided", "not decided")
+    assert "4 cells of 4 are stored" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["onehot", "--train", "train.tsv", "--out", "out"], ["--test is missing"]),
+        (["onehot", "--train", "train.tsv", "--test", "test.tsv"], ["--out is missing"]),
+        (["bert", "--train", "train.tsv", "--test", "test.tsv", "--out", "out"], ["bert", "--corpus"]),
+        (["onhot", "--train", "train.tsv", "--test", "test.tsv", "--out", "out"], ["'onehot'"]),
+        (["onehot", "--train", "train.tsv", "--test", "other.tsv", "--out", "out"], ["other.tsv", "'land'"]),
+        (["onehot", "--train", "train.tsv", "--test", "test.tsv", "--test", "test.tsv", "--out", "out"], ["--train"]),
+        (
+            ["onehot", "--train", "train.tsv", "--test", "test.tsv", "--train-sizes", "x", "--out", "o"],
+            ["--train-sizes"],
+        ),
+    ],
+)
+def test_mistakes_cost_no_compute(
+    texts: Path,
+    run: Run,
+    refused: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    parts: list[str],
+) -> None:
+    monkeypatch.chdir(texts)
+    refused(run("compare", *words), 2, *parts)
+    assert not (texts / "out").exists()
+
+
+def test_a_test_file_without_labels_is_refused(
+    texts: Path, run: Run, refused: Callable[..., None], tmp_path: Path
+) -> None:
+    files = ["--train", texts / "train.tsv", "--test", texts / "plain.txt", "--out", tmp_path / "out"]
+    refused(run("compare", "onehot", *files), 1, "plain.txt", "label")
