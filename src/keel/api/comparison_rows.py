@@ -46,7 +46,8 @@ class Budget:
     @property
     def description(self) -> str:
         if self.equal == "minutes":
-            return f"{self.minutes:g} minutes of pre-training for each system"
+            length = "1 minute" if self.minutes == 1 else f"{self.minutes:g} minutes"
+            return f"{length} of pre-training for each system"
         return f"pre-training on the same text for each system ({self.epochs:g} times the corpus)"
 
     def settings(self, system: System) -> dict[str, Any]:

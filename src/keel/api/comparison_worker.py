@@ -90,11 +90,16 @@ class FinetuneJob:
             report({"event": "cell", "size": cell.size, "seed": cell.seed})
 
     def _examples(self, cell: CellJob) -> Examples:
-        """The first examples of a permutation that depends on the seed: larger sets contain the smaller ones."""
+        """The first examples of a permutation that depends on the seed, one of each class before the others: larger
+        sets contain the smaller ones."""
         if cell.size == len(self.train):
             return self.train
-        order = np.random.default_rng(derive_seed(cell.seed, "train sizes")).permutation(len(self.train))
-        return self.train.take(order[: cell.size].tolist())
+        order = np.random.default_rng(derive_seed(cell.seed, "train sizes")).permutation(len(self.train)).tolist()
+        first: dict[str, int] = {}
+        for index in order:
+            for name in self.train.names_in(self.train.values[index]):
+                first.setdefault(name, index)
+        return self.train.take([*dict.fromkeys([*first.values(), *order])][: cell.size])
 
 
 class _PreparedRuns:

@@ -215,7 +215,7 @@ def _cut(name: str, room: float = MAX_LABEL) -> str:
 
 
 def _spread(positions: Sequence[float], least: float, bottom: float) -> list[float]:
-    """Ascending positions moved so that neighbours are at least this far from each other, and none is below `bottom`."""
+    """Ascending positions, moved so that neighbours do not overlap and none is below `bottom`."""
     found = list(positions)
     for number in range(1, len(found)):
         found[number] = max(found[number], found[number - 1] + least)
