@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import mean, median
 from typing import Any, Self
 
@@ -229,7 +230,7 @@ class Comparison:
         order = sorted(range(len(spread)), key=lambda index: (-round(float(spread[index]), 6), index))
         return [
             Disagreement(
-                where=column.examples[index].location,
+                where=Path(column.examples[index].location).name,
                 text=_shown_text(column.examples, index),
                 label=_shown_label(column.examples, index),
                 predicted={cell.row: cell.predicted(index) for cell in ranked},
