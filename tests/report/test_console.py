@@ -54,6 +54,20 @@ def test_on_a_terminal_notes_are_above_the_progress_bar() -> None:
     assert "\x1b[?25h" in written  # the cursor is back
 
 
+def test_the_cells_of_a_comparison_have_one_bar() -> None:
+    stream, plain = Terminal(), io.StringIO()
+    states = [(0, "cnn", None), (1, "cnn 50%", 125.0), (2, "", 0.0), (2, "", 0.0)]
+    for each in (stream, plain):
+        with Console(stream=each) as console:
+            for done, running, left in states:
+                console({"event": "cells", "done": done, "total": 2, "running": running, "seconds_left": left})
+    written = stream.getvalue()
+    assert "2/2" in written
+    assert "cnn" in written
+    assert written.count("\x1b[?25l") == 1  # the bar is opened once
+    assert plain.getvalue() == ""
+
+
 def test_the_progress_bar_is_cleaned_up_when_a_run_fails() -> None:
     stream = Terminal()
     with contextlib.suppress(KeyError), Console(stream=stream) as console:

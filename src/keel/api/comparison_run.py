@@ -148,7 +148,7 @@ class ComparisonRun:
                 case _:
                     return
             share = (self.done - done_before) / max(1, missing)
-            left = (time.monotonic() - began) * (1 / share - 1) if share else 0.0
+            left = (time.monotonic() - began) * (1 / share - 1) if share else None
             shown = ", ".join(f"{name}{progress}" for name, progress in running.items())
             state = {"done": self.done, "total": self.total, "running": shown, "seconds_left": left}
             self.on_event({"event": "cells", **state})

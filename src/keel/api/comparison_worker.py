@@ -84,8 +84,8 @@ class FinetuneJob:
         runs: _PreparedRuns | None = None
         for cell in self.cells:
             if runs is None or not runs.serves(cell, len(self.train)):
-                runs = _PreparedRuns(setup, self._examples(cell), self.labels, cell, runs)
-            result = runs.run(cell.seed, self.tests, report)
+                runs = _PreparedRuns(setup, self._examples(cell), self.labels, cell, runs, report)
+            result = runs.run(cell.seed, self.tests)
             write_json(cell.path, result.to_dict())
             report({"event": "cell", "size": cell.size, "seed": cell.seed})
 
@@ -106,13 +106,19 @@ class _PreparedRuns:
     """What the seeds of one row and dataset share: the start, encoded examples and, if frozen, their features."""
 
     def __init__(
-        self, setup: FineTuningSetup, examples: Examples, labels: Labels, cell: CellJob, former: "_PreparedRuns | None"
+        self,
+        setup: FineTuningSetup,
+        examples: Examples,
+        labels: Labels,
+        cell: CellJob,
+        former: "_PreparedRuns | None",
+        report: OnEvent,
     ):
         began = time.perf_counter()
         setup = setup.fit_to_size(len(examples))
         start, labels = setup.starting_model(examples, labels, ignore)
         self.cell = cell
-        self.runs = FineTuningRuns(setup, start, labels, ignore)
+        self.runs = FineTuningRuns(setup, start, labels, report)
         self.encoded = self.runs.prepare(examples)
         self.seconds = time.perf_counter() - began
         # The features of a frozen pre-trained encoder are the same for all seeds and sizes.
@@ -123,8 +129,8 @@ class _PreparedRuns:
         """Whether a cell has the same training examples: all of them with any seed."""
         return cell.size == self.cell.size and (cell.seed == self.cell.seed or cell.size == every)
 
-    def run(self, seed: int, tests: dict[str, Examples], report: OnEvent) -> SeedResult:
-        # A single run decides what to train on by its seed alone; here dev examples are never used.
+    def run(self, seed: int, tests: dict[str, Examples]) -> SeedResult:
+        """Train with a seed, and score on the test sets."""
         tuned = self.runs.train_once(self.encoded, None, seed, None, {}, tune=False)
         task, items, predicted, speed = tuned.task.eval(), {}, {}, 0.0
         for part, examples in tests.items():

@@ -92,10 +92,11 @@ class Console:
 
     def _cells(self, event: dict[str, Any]) -> None:
         """Progress of a comparison: finished cells of all, and what runs now."""
-        done, total = event["done"], event["total"]
-        left = clock(event["seconds_left"]) if event["seconds_left"] else "?"
-        if self.notebook or not self.stream.isatty():  # a line per finished cell tells enough
+        done, total, seconds = event["done"], event["total"], event["seconds_left"]
+        finished = done == total and self.bar is None
+        if finished or self.notebook or not self.stream.isatty():  # elsewhere the notes on cells are enough
             return
+        left = "?" if seconds is None else clock(seconds)
         bar = self.bar = self.bar or self._new_bar(total)
         bar.update(bar.task_ids[0], completed=done, total=total, text=event["running"], left=left)
         if done == total:
