@@ -135,10 +135,10 @@ def _for_screens(broad: Element, narrow: Element) -> Element:
 
 def _case(case: Disagreement) -> Element:
     text = case.text if len(case.text) <= MAX_TEXT else f"{case.text[:MAX_TEXT]}…"
-    chips = [
-        tag("span", tag("b", row), f" {case.predicted[row]}", class_="chip right" if right >= 0.5 else "chip wrong")
-        for row, right in case.right.items()
-    ]
+    chips: list[Element] = []
+    for row, right in case.right.items():
+        kind, symbol = ("chip right", "\u2713") if right >= 0.5 else ("chip wrong", "\u2717")
+        chips.append(tag("span", tag("b", row), f" {case.predicted[row]} {symbol}", class_=kind))
     label = tag(
         "p", tag("span", "label ", class_="quiet"), tag("b", case.label), tag("span", f" {case.where}", class_="quiet")
     )

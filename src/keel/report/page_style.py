@@ -91,6 +91,7 @@ figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-t
 .on-narrow { display: none; }
 @media screen and (max-width: 34rem) { .on-narrow { display: block; } .on-broad { display: none; } }
 @media print {
+  body { background: none; }
   main { max-width: none; padding: 0; }
   h2 { break-after: avoid; margin-top: 1.6rem; }
   figure, tr, .case { break-inside: avoid; }
