@@ -66,6 +66,7 @@ def test_a_cell_has_the_score_of_a_single_finetuning(first: tuple[Comparison, li
     assert cell.seeds[1].items["test"].value == pytest.approx(scores.main_value)
 
 
+@pytest.mark.slow
 def test_a_rerun_reuses_cells_and_a_new_row_adds_its_own(folder: Path, first: tuple[Comparison, list[dict]]) -> None:
     before = cells(folder)
     assert len(before) == 8
@@ -200,6 +201,20 @@ def test_mistakes_are_reported_before_any_compute_is_spent(tmp_path: Path, chang
     with pytest.raises(keel.KeelError, match=message):
         keel.compare(settings.pop("rows"), out=tmp_path / "out", progress=False, **settings)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_model_in_memory_on_two_tasks(tmp_path: Path) -> None:
+    model = keel.finetune(SYSTEMS[1], TRAIN, dev=None, epochs=1, out=tmp_path / "mine", progress=False)
+    other = sentences(40, ["good", "odd"])
+    found = keel.compare(
+        [model], train=[TRAIN, other], test=[TEST, other], seeds=1, workers=1, out=tmp_path / "out", progress=False
+    )
+    assert found.rows == ("mine",)
+    assert [column.name for column in found.columns] == ["test 1", "test 2"]
+    assert [cell.column.trained_on for cell in found.cells] == [80, 40]
+    assert all(cell.seeds for cell in found.cells)
+    assert [*(tmp_path / "out" / "models").iterdir()]
 
 
 def test_another_folder_is_never_used(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ class ComparisonRun:
         on_gpu = pick_device("auto").type == "cuda"
         rows = len({each.row for each in work})
         workers = self.plan.workers or (1 if on_gpu else min(MAX_WORKERS, cores, max(rows, len(self.tasks))))
-        threads = max(1, cores // workers)
+        limit = os.environ.get("OMP_NUM_THREADS", "")
+        threads = max(1, min(cores // workers, int(limit) if limit.isdigit() else cores))
         note(
             self.on_event,
             f"{pluralize(missing, 'cell')} to compute in {pluralize(workers, 'process', 'processes')} of "
