@@ -105,7 +105,13 @@ def test_an_interrupted_comparison_resumes(tmp_path: Path, sent: signal.Signals)
     train.write_text("\n".join(["text\tlabel", *(f"{text}\t{label}" for text, label in TRAIN)]) + "\n")
     words = ["compare", "onehot", "cnn", "--train", train, "--test", train, "--seeds", "15", "--workers", "1"]
     command = [sys.executable, "-m", "keel", *map(str, words), "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     stored = tmp_path / "out" / "cells"
     until = time.monotonic() + 120
     while time.monotonic() < until and not (stored.exists() and len([*stored.glob("*.json")]) >= 2):
