@@ -171,7 +171,9 @@ def _shown(prediction: AnyPrediction) -> str:
             return ", ".join(f"{each.text} ({each.label})" for each in prediction.entities) or " ".join(prediction.tags)
         case ChoicePrediction():
             return prediction.text
-    return f"{prediction:.3g}"
+        case float() | int():
+            return f"{prediction:.3g}"
+    return str(next(iter(prediction.to_dict().values())))
 
 
 def peak_memory() -> int:

@@ -7,9 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from keel.data.examples import Examples
-from keel.data.label_kinds import MultiLabel, Regression
+from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.predictions import ChoicePredictions, Predictions, TagPredictions
 from keel.data.tag_schemes import detect_scheme, extract_entities
+from keel.errors import UsageError
 from keel.metrics.bootstrap import safe_ratio
 from keel.metrics.choice_scores import ROUNDING, ChoiceResults
 from keel.metrics.tagging_scores import tags_in_scheme
@@ -86,12 +87,14 @@ def item_scores(examples: Examples, predictions: Predictions) -> ItemScores:
         return ItemScores.ratio(
             "accuracy", ChoiceResults.of(predictions.estimates, counts, truth, ROUNDING).credit, None
         )
+    kind = predictions.labels.kind
     predictions = predictions.with_labels(predictions.labels.including(examples))
     targets = predictions.labels.targets(examples).numpy()
-    kind = predictions.labels.kind
     if isinstance(kind, Regression):
         x, y = (_ranks(np.asarray(each, np.float64)) for each in (targets, predictions.estimates))
         return ItemScores("spearman", np.stack([x, y, x * x, y * y, x * y], 1))
+    if not isinstance(kind, SingleLabel | MultiLabel):
+        raise UsageError(f"keel compare has no score by items for {type(kind).__name__} yet: use keel evaluate")
     decided = predictions.decide()
     if isinstance(kind, MultiLabel):
         truth = targets > 0
