@@ -1,5 +1,6 @@
 """README and docs are executed: every block runs, with small files and few steps."""
 
+import json
 import os
 import re
 import shlex
@@ -35,6 +36,7 @@ SHORTER = {
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
     "--task choose --out": "--task choose --epochs 1 --out",
+    "--task answer --out": "--task answer --epochs 1 --out",
     "--task seq2seq": "--task seq2seq --epochs 1",
 }
 # Models that a page uses and does not make: built once for all pages.
@@ -67,6 +69,12 @@ def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
     quiz = ['{"context": "the farmer is", "choices": ["kind", "a pilot", "late"], "label": 0}'] * 20
     (folder / "quiz.jsonl").write_text("\n".join(quiz) + "\n")
+    question = {"question": "who is kind?", "answers": [{"text": "farmer", "answer_start": 4}]}
+    articles = [
+        {"title": f"{n}", "paragraphs": [{"context": "the farmer is kind", "qas": [{"id": f"{n}", **question}]}]}
+        for n in range(20)
+    ]
+    (folder / "questions.json").write_text(json.dumps({"data": articles}))
     for name, count in (("train", 20), ("val", 5)):
         for side, words in (("en", "a dog runs"), ("de", "Ein Hund rennt.")):
             (folder / f"{name}.{side}").write_text(f"{words}\n" * count)

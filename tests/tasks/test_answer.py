@@ -17,6 +17,7 @@ from keel.data.predictions import SpanAnswer
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
+from keel.metrics.item_scores import item_scores
 from keel.tasks import TASKS
 from keel.tasks.answer import CONTEXT, PASSAGE, QUESTION, SpanAnswering
 from keel.tasks.span_search import MAX_ANSWER_TOKENS, WindowLogits, best_spans
@@ -244,3 +245,10 @@ def test_bad_use_is_refused():
         task.label_schema(read_answers([(("Anna lives in Oslo .", "Where ?"), "Rome")]))
     with pytest.raises(UsageError, match="word2vec"):
         keel.finetune("onehot", items(10), task="answer", dev=None)
+
+
+def test_scores_by_item_add_up_to_the_main_score(questions: Examples):
+    task = make_task(questions).eval()
+    predictions = task.predict(questions)
+    scores, by_item = task.score(questions, predictions), item_scores(questions, predictions)
+    assert (by_item.name, by_item.value) == (scores.main, pytest.approx(scores.main_value))

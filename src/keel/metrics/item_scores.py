@@ -8,9 +8,10 @@ import numpy as np
 
 from keel.data.examples import Examples
 from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
-from keel.data.predictions import ChoicePredictions, Predictions, TagPredictions
+from keel.data.predictions import AnswerPredictions, ChoicePredictions, Predictions, TagPredictions
 from keel.data.tag_schemes import detect_scheme, extract_entities
 from keel.errors import UsageError
+from keel.metrics.answer_scores import AnswerScores
 from keel.metrics.bootstrap import safe_ratio
 from keel.metrics.choice_scores import ROUNDING, ChoiceResults
 from keel.metrics.tagging_scores import tags_in_scheme
@@ -82,6 +83,8 @@ def item_scores(examples: Examples, predictions: Predictions) -> ItemScores:
     """The main score of these predictions by items: the same as that of `Task.score`."""
     if isinstance(predictions, TagPredictions):
         return _of_tags(examples, predictions)
+    if isinstance(predictions, AnswerPredictions):
+        return ItemScores.ratio("answer_f1", AnswerScores.of(examples, predictions).f1, None)
     if isinstance(predictions, ChoicePredictions):
         truth, counts = predictions.labels.targets(examples).numpy(), [*map(len, predictions.choices)]
         return ItemScores.ratio(
