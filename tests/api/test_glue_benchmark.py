@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import keel
-from keel.api.glue_benchmark import TaskData, _Budget
+from keel.api.glue_benchmark import GlueData, _Budget
 from keel.cli import main
 from keel.data.glue_files import GLUE_TASKS, GlueTask
 from keel.errors import UsageError
@@ -134,9 +134,9 @@ def test_an_interrupted_call_resumes_at_its_run(data: Path, tmp_path: Path) -> N
     assert {event["seed"] for event in trained if event["event"] == "scores"} == {1}
 
 
-def sized(name: str, size: int) -> TaskData:
+def sized(name: str, size: int) -> GlueData:
     examples = TASKS["classify"].read_examples([("x" * size, "a"), ("", "b")])
-    return TaskData(definition=GlueTask(name=name), train=examples, dev={})
+    return GlueData(definition=GlueTask(name=name), train=examples, dev={})
 
 
 def test_a_time_limit_cuts_seeds_then_learning_rates_then_tasks() -> None:

@@ -89,7 +89,7 @@ class GlueScores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskData:
+class GlueData:
     """The training and dev examples of a task; checked before the first run."""
 
     definition: GlueTask
@@ -144,7 +144,7 @@ def glue(
     store.open(overwrite)
     budget = _Budget(60 * minutes, on_event)
 
-    def tune(each: TaskData, folder: str, **settings: Any) -> Card:
+    def tune(each: GlueData, folder: str, **settings: Any) -> Card:
         def train() -> None:
             common = {"task": each.definition.task, "columns": each.definition.columns, "device": device}
             metric = each.definition.metrics[0]
@@ -185,7 +185,7 @@ def glue(
     return scores
 
 
-def _read_tasks(folder: Path, wanted: Sequence[str]) -> tuple[list[TaskData], dict[str, str]]:
+def _read_tasks(folder: Path, wanted: Sequence[str]) -> tuple[list[GlueData], dict[str, str]]:
     """The data of all wanted tasks, and why others are left out."""
     names = [task.name for task in GLUE_TASKS]
     for name in wanted:
@@ -193,7 +193,7 @@ def _read_tasks(folder: Path, wanted: Sequence[str]) -> tuple[list[TaskData], di
             raise unknown_name(name, names, "--tasks")
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: give GLUE's folder with --data")
-    found: list[TaskData] = []
+    found: list[GlueData] = []
     left_out: dict[str, str] = {}
     for task in GLUE_TASKS:
         if wanted and task.name not in wanted:
@@ -208,7 +208,7 @@ def _read_tasks(folder: Path, wanted: Sequence[str]) -> tuple[list[TaskData], di
         for stem in task.dev.values():
             kind.check_scorable(read[stem], labels)
         found.append(
-            TaskData(definition=task, train=read["train"], dev={which: read[stem] for which, stem in task.dev.items()})
+            GlueData(definition=task, train=read["train"], dev={which: read[stem] for which, stem in task.dev.items()})
         )
     if not found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
@@ -285,7 +285,7 @@ class _Budget:
     def seconds_left(self) -> float:
         return self.limit - self.spent
 
-    def plan(self, pending: Sequence[TaskData], rates: int, seeds: int) -> tuple[int, int] | None:
+    def plan(self, pending: Sequence[GlueData], rates: int, seeds: int) -> tuple[int, int] | None:
         """Learning rates and seeds for the next task so that all pending ones fit; None if it does not fit at all."""
         options = [(rates, count) for count in range(seeds, 0, -1)] + [(count, 1) for count in range(rates - 1, 0, -1)]
         if not self.limit or not self.read:
@@ -299,7 +299,7 @@ class _Budget:
             note(self.on_event, f"{pending[0].definition.name}: {what}")
         return chosen
 
-    def add(self, task: TaskData, plan: tuple[int, int], seconds: float) -> None:
+    def add(self, task: GlueData, plan: tuple[int, int], seconds: float) -> None:
         """Count a task that is done."""
         self.spent, self.read = self.spent + seconds, self.read + task.cost(*plan)
 
