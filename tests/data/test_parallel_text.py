@@ -96,7 +96,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
         read_aligned((source, target))
     with pytest.raises(KeelError, match="item 1 of the list: the text is 3, not a string"):
         read_aligned([("a", "b"), ("c", 3)])
-    with pytest.raises(KeelError, match="item 1 of the list: 'translation' is None, not both texts"):
+    with pytest.raises(KeelError, match="item 1 of the list: 'translation' is None, not a text for each language"):
         read_aligned([{"translation": {"en": "a", "de": "b"}}, {"translation": None}])
     source.write_text("")
     target.write_text("")

@@ -61,7 +61,7 @@ def test_invalid_bytes_are_refused_with_their_line(tmp_path: Path) -> None:
 
 
 def test_text_that_ends_inside_a_character_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeelError, match=r"a\.txt:2: .*not valid utf-8: say encoding NAME"):
+    with pytest.raises(KeelError, match=r"a\.txt:2: .*not valid utf-8: use encoding NAME"):
         lines_of(tmp_path / "a.txt", CHINESE.encode()[:-3])
 
 
@@ -74,7 +74,7 @@ def test_text_that_ends_inside_a_character_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_likely_encoding_is_named_and_reads_the_text(tmp_path: Path, text: str, encoding: str, line: int) -> None:
-    with pytest.raises(KeelError, match=rf"a\.txt:{line}: .*probably {encoding}: say encoding {encoding} "):
+    with pytest.raises(KeelError, match=rf"a\.txt:{line}: .*probably {encoding}: use encoding {encoding} "):
         lines_of(tmp_path / "a.txt", text.encode(encoding))
     assert lines_of(tmp_path / "a.txt", text.encode(encoding), encoding) == (text.split("\n")[:-1], [])
 
@@ -88,13 +88,13 @@ def test_invalid_utf_16_is_refused(tmp_path: Path) -> None:
     content = CHINESE.encode("utf-16") + b"\x00\xdc" + "x\n".encode("utf-16-le") * 9
     with pytest.raises(KeelError, match=r"a\.txt:1: .*not valid utf-16"):
         lines_of(tmp_path / "a.txt", content)
-    with pytest.raises(KeelError, match="say encoding utf-16-be"):
+    with pytest.raises(KeelError, match="use encoding utf-16-be"):
         lines_of(tmp_path / "a.txt", "plain words\n".encode("utf-16-be"))
 
 
 @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r"])
 def test_cyrillic_is_not_taken_for_chinese(tmp_path: Path, encoding: str) -> None:
-    with pytest.raises(KeelError, match="say encoding"):
+    with pytest.raises(KeelError, match="use encoding"):
         lines_of(tmp_path / "a.txt", ("plain words\n" * 20 + "Мороз и солнце; день чудесный!\n").encode(encoding) * 50)
 
 
@@ -142,7 +142,7 @@ def test_what_is_not_text_is_refused(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(KeelError, match=r"a\.txt is not text, or in another encoding \(\d+% of it is not utf-"):
         lines_of(tmp_path / "a.txt", halves.get(encoding, random.Random(0).randbytes(5000)), encoding)
     russian = "Мороз и солнце; день чудесный!\n"
-    with pytest.raises(KeelError, match="or say encoding"):
+    with pytest.raises(KeelError, match="or use encoding"):
         lines_of(tmp_path / "b.txt", russian.encode("koi8-r"), "utf-8")
     assert lines_of(tmp_path / "b.txt", russian.encode("koi8-r"), "koi8-r")[0] == [russian.strip()]
 
