@@ -7,8 +7,10 @@ so that a renamed setting does not change it.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from keel.systems import SYSTEMS
+from keel.systems.system import supports
 from tests.golden import texts
-from tests.systems.tiny_systems import ADAMW, BLOCKS, TINY
+from tests.systems.tiny_systems import ADAMW, BLOCKS, TINY, of_line, tiny_settings
 from tests.tasks.task_sample import sample_of
 
 COMMON: dict[str, Any] = {"threads": 1, "device": "cpu", "log_every": 1, "seed": 7}
@@ -70,35 +72,34 @@ OTHER_TEXT = texts.documents(30, seed=11)
 TRANSLATED = _labelled("seq2seq", settings=TRANSLATE)
 
 
-def _pretrained(name: str, **more: Any) -> Case:
-    return Case(system=name, pretrain=TINY[name], **more)
-
-
-def _from_labels(name: str, **more: Any) -> Case:
-    return Case(system=name, new=TINY[name], **more)
-
-
 MORE: dict[str, Any] = {"steps": 6, "batch": 4, "epsilon": 1e-4}
-SYSTEM_CASES: dict[str, Case] = {
-    "onehot": _pretrained("onehot", finetune=SOLVED),
-    "wordclass": _pretrained("wordclass", queries=WORDS),
-    "ngram": _pretrained("ngram", queries=("perplexity", "generate"), finetune=None),
-    "nnlm": _pretrained("nnlm", queries=(*CAUSAL, "nearest")),
-    "word2vec": _pretrained("word2vec", queries=WORDS),
-    "glove": _pretrained("glove", queries=WORDS),
-    "fasttext": _pretrained("fasttext", queries=WORDS, finetune=FASTTEXT),
-    "cnn": _from_labels("cnn"),
-    "rnn": _pretrained("rnn", queries=CAUSAL),
-    "ulmfit": _pretrained("ulmfit", more=MORE, queries=CAUSAL),
-    "elmo": _pretrained("elmo", queries=("vectors", "perplexity")),
-    "transformer": _from_labels("transformer", finetune=TRANSLATED),
-    "seq2seq": _from_labels("seq2seq", finetune=TRANSLATED),
-    "gpt": _pretrained("gpt", queries=CAUSAL, finetune=LOW_RATE),
-    "bert": _pretrained(
-        "bert", more=MORE | {"lr": 1e-4, "warmup": 0.01}, queries=("vectors", "fill"), finetune=LOW_RATE
-    ),
+CASE_FIELDS: dict[str, dict[str, Any]] = {
+    "onehot": {"finetune": SOLVED},
+    "wordclass": {"queries": WORDS},
+    "ngram": {"queries": ("perplexity", "generate"), "finetune": None},
+    "nnlm": {"queries": (*CAUSAL, "nearest")},
+    "word2vec": {"queries": WORDS},
+    "glove": {"queries": WORDS},
+    "fasttext": {"queries": WORDS, "finetune": FASTTEXT},
+    "rnn": {"queries": CAUSAL},
+    "ulmfit": {"more": MORE, "queries": CAUSAL},
+    "elmo": {"queries": ("vectors", "perplexity")},
+    "transformer": {"finetune": TRANSLATED},
+    "seq2seq": {"finetune": TRANSLATED},
+    "gpt": {"queries": CAUSAL, "finetune": LOW_RATE},
+    "bert": {"more": MORE | {"lr": 1e-4, "warmup": 0.01}, "queries": ("vectors", "fill"), "finetune": LOW_RATE},
 }
-"""The systems of which runs are recorded, by name; the contract tests cover all systems."""
+"""What is recorded of a system other than vectors and classification; a descendant without an entry has that of its
+ancestor."""
+
+
+def _system_case(name: str) -> Case:
+    settings = of_line(TINY, name, None) or tiny_settings(name)
+    path: dict[str, Any] = {"pretrain" if supports(SYSTEMS[name](), "pretrain") else "new": settings}
+    return Case(system=name, **path, **of_line(CASE_FIELDS, name, {}))
+
+
+SYSTEM_CASES: dict[str, Case] = {name: _system_case(name) for name in SYSTEMS}
 
 VARIANT_CASES: dict[str, Case] = {
     "bert, Chinese": Case(
