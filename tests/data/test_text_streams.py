@@ -62,3 +62,15 @@ def test_predictions_of_a_file_are_those_of_its_lines(tmp_path: Path, monkeypatc
     path.write_bytes(b"so good\n" * 5000 + b"so b\xe4d\n")
     with pytest.raises(KeelError, match=r"a\.txt:5001"):
         keel.predict(model, path)
+
+
+@pytest.mark.parametrize(
+    "text", ["3 eggs\n2 cups of flour\n" * 4, "0 so good\n1 so bad\n" * 4, "DESC:def What ?\nNUM:date When ?\n" * 4]
+)
+def test_nothing_is_cut_from_a_text_to_predict(tmp_path: Path, text: str) -> None:
+    rows = [("so good", "1"), ("so bad", "0")] * 4
+    model = keel.finetune(keel.Onehot(), rows, task="classify", dev=None, device="cpu")
+    path = write(tmp_path, "a.txt", text)
+    assert [each["text"] for each in keel.predict(model, path)] == text.splitlines()
+    assert [each["text"] for each in keel.predict(model, path, out=tmp_path / "out.csv")] == text.splitlines()
+    assert keel.evaluate(model, write(tmp_path, "b.txt", "1 so good\n0 so bad\n" * 4)).main_value == 1

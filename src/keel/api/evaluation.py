@@ -76,7 +76,7 @@ def evaluate(
         next_token_model(known)  # refuses other models before the data is read
         (roles,) = route_settings(values, Columns())
         if by == "last-word":
-            texts = read_examples(data, pair=False, columns=roles, on_event=on_event)
+            texts = read_examples(data, pair=False, columns=roles.for_texts(), on_event=on_event)
             scores = predict_last_words(known, texts, on_event=on_event)
         elif by == "choices":
             scores = choose_most_probable(known, read_choices(data, roles, on_event), on_event=on_event)

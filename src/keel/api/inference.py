@@ -68,6 +68,8 @@ def predict(
     refuse_unused(known[0], values)
     ensemble, roles = ensemble_of(known, values)
     task = ensemble.task
+    if isinstance(task, TextClassification):
+        roles = roles.for_texts()
     if out is not None and isinstance(task, SpanAnswering):
         return iter(_written_answers(task, task.read_examples(data, roles, on_event), Path(out), on_event))
     if out is not None:

@@ -204,7 +204,8 @@ def word_map(
 
 def _read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -> list[str]:
     (columns,) = route_settings(settings, Columns())
-    return [example.text for example in read_examples(source, pair=False, columns=columns, on_event=on_event)]
+    examples = read_examples(source, pair=False, columns=columns.for_texts(), on_event=on_event)
+    return [example.text for example in examples]
 
 
 def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -111,7 +111,7 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool
         return replace(_grid(name, [header, *rows], columns, pair), kind=Regression())
     if "\t" in first:
         return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), columns, pair)
-    if parsed := parse_labelled_lines(lines, name, numbers, on_event):
+    if parsed := parse_labelled_lines(lines, name, numbers, on_event, whole=columns.format == "text"):
         numbers, *cells = parsed
         return Table(name, ["label", "text"], cells, Locations(f"{name}:", numbers), kind=SingleLabel())
     return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)

@@ -41,7 +41,8 @@ class Columns(Validated):
     labels: Literal["auto", "single", "multi", "regression"] = "auto"
     """Label kind: one class (single-label), any number of classes (multi-label) or a number (regression)."""
     format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
-    """Format of tagged words: one word per line, CoNLL-U, word/tag, words separated by whitespace, or untagged text."""
+    """Format of tagged words: one word per line, CoNLL-U, word/tag, words separated by whitespace, or untagged text;
+    text also reads the lines of a text file as texts where they start with what looks like a label (1 a fine film)."""
     scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
     """Tagging scheme to train with; auto keeps the file's, but converts BIO1 (IOB1) to BIO."""
     separator: str = "auto"
@@ -52,6 +53,10 @@ class Columns(Validated):
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
+
+    def for_texts(self) -> Self:
+        """These settings where labels are not needed: nothing that looks like a label is cut from a text."""
+        return replace(self, format="text") if self.format == "auto" else self
 
     @property
     def roles(self) -> dict[str, str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.examples import Examples
-from keel.data.labelled_lines import label_file
+from keel.data.labelled_lines import has_leading_labels, is_tree, label_file, note_whole_lines
 from keel.data.markup import markup_kind
-from keel.data.table_sources import has_labels
+from keel.data.table_sources import is_table_line
 from keel.data.tables import Columns, Locations
 from keel.data.text_files import TextFile, file_kind, open_text
 from keel.events import OnEvent, note
@@ -31,8 +31,12 @@ def plain_text_parts(source: Any, columns: Columns, on_event: OnEvent) -> Iterat
         return None
     lines = (line for _, line in _filled_lines(open_text(path, columns.encoding)))
     first = next(lines, "")
-    if not first or has_labels(chain([first], lines)):
+    if not first or is_table_line(first) or is_tree(first):
         return None
+    if has_leading_labels(chain([first], lines)):
+        if columns.format != "text":
+            return None
+        note_whole_lines(str(source), on_event)
     file = open_text(path, columns.encoding, on_event)
     note(on_event, f"{source}: text in column 1, no labels")
     return (_examples(part, str(source)) for part in _parts(_filled_lines(file)))
