@@ -239,6 +239,20 @@ def test_rows_without_a_label_are_counted_and_skipped(tmp_path: Path, missing: s
     assert skip_unlabelled(unlabelled) is unlabelled
 
 
+def test_nan_is_a_language_among_others(tmp_path: Path) -> None:
+    codes = ["de", "fr", "yue", "be-tarask", "zho_Hans"]
+    rows = "".join(f"a,{code}\n" for code in [*codes, "nan", "NaN", ""])
+    assert read_examples(write(tmp_path, "a.csv", f"text,label\n{rows}"), pair=False).values == [
+        *codes,
+        "nan",
+        None,
+        None,
+    ]
+    few = [("a", "neg"), ("b", "pos"), ("c", "nan")]
+    assert read_examples(few, pair=False).values == ["neg", "pos", None]
+    assert read_examples([("a", code) for code in codes] + [("b", math.nan)], pair=False).values[-1] is None
+
+
 def test_empty_cells_are_labels_of_multi_label_tables(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'text,labels\na,"x,y"\nb,\n')
     found = read_examples(path, pair=False, columns=Columns(labels="multi"))

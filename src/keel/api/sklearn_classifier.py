@@ -8,7 +8,7 @@ import numpy as np
 
 from keel.api.finetuning import finetune
 from keel.data.examples import Columns
-from keel.data.label_columns import is_missing
+from keel.data.label_columns import find_missing
 from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.predictions import Predictions
 from keel.data.text_inputs import is_tabular
@@ -51,9 +51,9 @@ class Classifier:
         texts, classes = self._inputs(X), _classes(y)
         if len(texts) != len(classes):
             raise KeelError(f"X has {len(texts)} texts and y {len(classes)} labels: give one label per text")
-        for number, label in enumerate(classes):
-            if is_missing(label):
-                raise KeelError(f"item {number} of y is {label!r}: give every text a label, or drop the text")
+        if True in (missing := find_missing(classes)):
+            number = missing.index(True)
+            raise KeelError(f"item {number} of y is {classes[number]!r}: give every text a label, or drop the text")
         settings = {"task": self.task, "dev": None, "labels": "single", "progress": False, **self.settings}
         settings = {name: value for name, value in settings.items() if name not in COLUMNS}
         self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)

@@ -1,5 +1,6 @@
 """Label columns of tables: which rows have a label, and which kind the labels are of."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +15,22 @@ SCORES = ("score", "similarity")
 """Columns whose decimals are numbers, not class names."""
 MISSING = {"", "nan", "<na>", "#n/a"}
 """Labels, in lower case, of rows without one."""
+LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]+)*")
+LEAST_CODES = 5
+"""Other language codes among which the label "nan" is one too, Min Nan Chinese (ISO 639-3)."""
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a label is missing: None, empty, whitespace, or the text that other programs write for no value."""
-    return value.strip().lower() in MISSING if isinstance(value, str) else is_null(value)
+def find_missing(values: Sequence[Any]) -> list[bool]:
+    """Which labels are missing: None, empty, whitespace, or the text that other programs write for no value.
+
+    Among five or more other labels that are all language codes, "nan" is a code too.
+    """
+    texts = {value.strip() for value in values if isinstance(value, str)}
+    others = {text for text in texts if text.lower() not in MISSING}
+    no_label = {text for text in texts if text.lower() in MISSING}
+    if len(others) >= LEAST_CODES and all(map(LANGUAGE_CODE.fullmatch, others)):
+        no_label.discard("nan")
+    return [value.strip() in no_label if isinstance(value, str) else is_null(value) for value in values]
 
 
 def parse_labels(
@@ -28,9 +40,10 @@ def parse_labels(
     raw = table.cells[column]
     # With --labels multi an empty cell is a label: none of the classes.
     none_is_a_label = requested == "multi"
-    labelled = [index for index, cell in enumerate(raw) if not is_missing(cell) or (none_is_a_label and cell == "")]
+    missing = find_missing(raw)
+    labelled = [index for index, cell in enumerate(raw) if not missing[index] or (none_is_a_label and cell == "")]
     present, locations = [raw[index] for index in labelled], table.locations.take(labelled)
-    if all(map(is_missing, present)):
+    if all(missing):
         return None, [None] * len(raw)
     if len(present) < len(raw) and all(isinstance(value, float) and value.is_integer() for value in present):
         present = [int(value) for value in present]  # pandas reads integers with missing values as floats

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keel.data.examples import Examples
-from keel.data.label_columns import is_missing
+from keel.data.label_columns import find_missing
 from keel.data.label_kinds import ChoiceLabel, Regression, TextTarget
 from keel.data.predictions import Predictions
 from keel.errors import UsageError
@@ -50,7 +50,8 @@ def slice_by_label(examples: Examples) -> Slices:
 
 def slice_by_values(values: Sequence[Any]) -> Slices:
     """The examples of each value, the most frequent first."""
-    return _most_frequent([() if is_missing(value) else (str(value).strip(),) for value in values])
+    known = zip(values, find_missing(values), strict=True)
+    return _most_frequent([() if missing else (str(value).strip(),) for value, missing in known])
 
 
 def score_slices(slices: Slices, examples: Examples, predictions: Predictions, score: Score) -> list[SliceScores]:
