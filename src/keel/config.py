@@ -19,6 +19,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    ParamSpec,
     Self,
     TypeVar,
     Union,
@@ -28,12 +29,14 @@ from typing import (
     get_type_hints,
 )
 
-from keel.errors import KNOWN, KeelError, UsageError
+from keel.errors import KNOWN, KeelError, UsageError, flag_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Settings = TypeVar("Settings", bound="DataclassInstance")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Convert = Callable[[Any, Any, str], Any]
 
 # Names of settings, and the names of the same setting in other tools.
@@ -157,6 +160,30 @@ class Validated:
         object.__setattr__(self, "given", slots["given"])
 
 
+def enforces_bounds(verb: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let a verb validate the arguments with bounds in their annotations, as settings are and flags on the command
+    line."""
+
+    @functools.cache
+    def bounded() -> dict[str, Any]:
+        hints = get_type_hints(verb, include_extras=True)
+        return {name: hint for name, hint in hints.items() if has_bounds(hint)}
+
+    @functools.wraps(verb)
+    def validated(*positional: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        for name, value in keywords.items():  # verbs take nothing but their sources by position
+            if name in bounded():
+                _typed(bounded()[name], value, flag_of(name))
+        return verb(*positional, **keywords)
+
+    return validated
+
+
+def has_bounds(annotation: Any) -> bool:
+    """Whether a bound stands anywhere in an annotation."""
+    return isinstance(annotation, Bound) or any(map(has_bounds, get_args(annotation)))
+
+
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
     """The settings as plain data that JSON and TOML can hold: lists for tuples."""
     return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.init}
@@ -256,7 +283,8 @@ def _typed(annotation: Any, value: Any, where: str, parse: bool = False) -> Any:
     is read as such a value first."""
     convert = functools.partial(_typed, parse=parse)
     if get_origin(annotation) is Annotated:
-        kind, *bounds = get_args(annotation)
+        kind, *metadata = get_args(annotation)
+        bounds = [each for each in metadata if isinstance(each, Bound)]
         found = convert(kind, value, where)
         if all(each.holds(found, each.bound) for each in bounds):
             return found

@@ -11,7 +11,7 @@ from keel.api.keywords import EvaluateKeywords
 from keel.api.model_loading import ModelSource, load_models, load_vectors
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
-from keel.config import Doc, Ge, unknown_name
+from keel.config import Doc, Ge, enforces_bounds, unknown_name
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled, table_examples
 from keel.data.multiple_choice_files import read_choices
 from keel.data.table_sources import load_table
@@ -34,6 +34,7 @@ SLICES = {"length": slice_by_length, "label": slice_by_label}
 """Slices by what every labelled dataset has."""
 
 
+@enforces_bounds
 def evaluate(
     model: ModelSource | Sequence[ModelSource],
     data: Source,

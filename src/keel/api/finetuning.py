@@ -12,7 +12,7 @@ from keel.api.run_folder import hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, VocabularySettings, merge_settings
 from keel.api.starting_point import save_model
 from keel.api.sweeps import Sweep
-from keel.config import Doc, Ge, to_dict
+from keel.config import Doc, Ge, enforces_bounds, to_dict
 from keel.data.examples import Columns
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
@@ -39,6 +39,7 @@ FREEZE = (
 
 
 @shows_progress
+@enforces_bounds
 def finetune(
     base: Model | System | str | Path,
     data: Source,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from keel.api.finetuning import finetune
 from keel.api.progress import shows_progress
 from keel.api.settings import OVERWRITE
-from keel.config import Count, Doc, Ge, unknown_name
+from keel.config import Count, Doc, Ge, enforces_bounds, unknown_name
 from keel.data.examples import Examples
 from keel.data.folder_json import read_json
 from keel.data.glue_files import GLUE_TASKS, GlueTask, write_submission
@@ -107,6 +107,7 @@ class GlueData:
 
 
 @shows_progress
+@enforces_bounds
 def glue(
     base: Model | System | str | Path,
     data: str | Path,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.text_generation import MAX_TOKENS, continuations
-from keel.config import Doc, Ge
+from keel.config import Doc, Ge, enforces_bounds
 from keel.data.predictions import GeneratedText, SpanAnswer
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
@@ -55,6 +55,7 @@ def ask(
     return _generate(known, prompt, tokens, remedy, on_text, on_event)
 
 
+@enforces_bounds
 def summarize(
     text: str,
     *,
@@ -71,8 +72,6 @@ def summarize(
     """Summarize a text as in the GPT-2 paper: the first three `sentences` of 100 `tokens`, sampled with top-k 2 after
     the text and the `cue` "TL;DR:"."""
     _require(text, "the text is empty: give a text or a file")
-    if sentences < 1:
-        raise UsageError(f"--sentences must be 1 or more, not {sentences}")
     known = load_model(model, on_event)
     prompt = _fit_prompt(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
     remedy = "another --seed, a higher --top-k or a longer text may help"
