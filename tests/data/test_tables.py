@@ -13,8 +13,9 @@ import pytest
 
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.label_kinds import Regression, SingleLabel
+from keel.data.memory_sources import plain_source
 from keel.data.table_writing import write_table
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 
 
 def write(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
@@ -429,3 +430,16 @@ def test_two_texts_are_no_two_files(tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="two parallel files are for task='seq2seq'"):
         read_examples((one, tmp_path / "b.txt"), pair=False)
     assert len(read_examples((str(one), "b.txt"), pair=False)) == 2  # texts, whatever files there are
+
+
+def test_a_series_is_a_column_or_a_row() -> None:
+    texts = ["written words", "the name of a book", "a tool"]
+    words = pandas.Series(texts, index=["text", "title", "hammer"])
+    assert plain_source(words.rename("text")) == texts
+    assert plain_source(pandas.Series(texts, index=["text", "text", "hammer"])) == texts
+    with pytest.raises(UsageError, match=r"to_dict\(\) for a row, series\.tolist\(\) for texts"):
+        plain_source(words)
+    table = pandas.DataFrame({"text": ["so good"], "brand": ["x"], "country": ["y"]})
+    assert plain_source(table.iloc[0]) == {"text": "so good", "brand": "x", "country": "y"}
+    assert plain_source(pandas.Series({"text": "a", "stars": 3})) == {"text": "a", "stars": 3}
+    assert plain_source(pandas.Series({"text": "a", "label": "b"})) == {"text": "a", "label": "b"}

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from keel.data.column_names import KNOWN_COLUMNS, TEXTS
 from keel.errors import KeelError, UsageError
 
-TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
-         "sentence1", "premise", "question1", "question", "query")  # fmt: skip
-"""Usual names of the column of texts, in the order in which they are tried."""
 TO_LIST = ("to_pylist", "tolist", "to_list")
 """Methods of arrays and columns (pyarrow; NumPy and pandas; polars) that return Python values."""
 NULL_TYPES = ("NAType", "NaTType")
@@ -51,7 +49,7 @@ def plain_source(source: Any) -> Any:
         raise UsageError("the texts are in a set, which has no order: give a list")
     if hasattr(source, "shape") and (hasattr(source, "columns") or hasattr(source, "column_names")):
         return _frame(source)
-    if hasattr(source, "index") and hasattr(source, "to_dict") and _names_columns(source.index):
+    if hasattr(source, "index") and hasattr(source, "to_dict") and _is_row(source):
         return {str(name): value for name, value in source.to_dict().items()}
     for method in TO_LIST:
         if hasattr(source, method):
@@ -102,6 +100,21 @@ def _values(column: Any) -> list[Any]:
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]  # words of a sentence
 
 
-def _names_columns(index: Any) -> bool:
-    """Whether the index of a Series has column names: it is a row of a DataFrame, not a column."""
-    return any(isinstance(name, str) and name.strip().lower() in TEXTS for name in index)
+def _is_row(series: Any) -> bool:
+    """Whether a Series is a row of a DataFrame, not a column: its index has column names, among them that of texts.
+
+    The index of a column may be words, such as "text" or "title": only values that are no texts, a row number, or
+    usual names alone show that it is a row; otherwise neither reading is safe.
+    """
+    names = [name.strip().lower() if isinstance(name, str) else "" for name in series.index]
+    if not set(TEXTS).intersection(names) or "" in names or len({*names}) < len(names):
+        return False
+    label = getattr(series, "name", None)
+    other_values = any(not isinstance(value, str) and not is_null(value) for value in series)
+    if other_values or KNOWN_COLUMNS.issuperset(names) or not isinstance(label, str | None):
+        return True
+    if isinstance(label, str) and label.strip().lower() in TEXTS:
+        return False
+    found = next(name for name in names if name in TEXTS)
+    what = f"the index of a Series has the entry {found!r}, so it may be a row of a table or a column of texts"
+    raise UsageError(f"{what}: give series.to_dict() for a row, series.tolist() for texts")

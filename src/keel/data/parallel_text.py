@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from keel.data.column_names import SOURCE_TARGET_PAIRS
 from keel.data.examples import Examples
 from keel.data.label_kinds import TextTarget
 from keel.data.memory_sources import Frame
 from keel.data.table_sources import load_table
-from keel.data.tables import DEFAULT_COLUMNS, SOURCE_TARGET_PAIRS, Columns, Locations, Table
+from keel.data.tables import DEFAULT_COLUMNS, Columns, Locations, Table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize

@@ -1,31 +1,20 @@
 """Tables of labelled texts: their rows, which columns hold text and label, and which kind the labels are of."""
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar, overload
 
 from keel.config import Validated
+from keel.data.column_names import KNOWN_COLUMNS, LABELS, NUMBERING, PAIRS, TEXTS
 from keel.data.label_kinds import LabelKind
-from keel.data.memory_sources import TEXTS, is_null
+from keel.data.memory_sources import is_null
 from keel.data.row_errors import row_error
 from keel.data.separators import check_separator
 from keel.errors import KeelError
 from keel.events import OnEvent, note, pluralize
 
 Item = TypeVar("Item", covariant=True)
-
-# Usual names of columns, in the order in which they are tried.
-PAIRS = (("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"),
-         ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("query", "passage"),
-         ("#1 string", "#2 string"), ("first", "second"))  # fmt: skip
-LABELS = ("label", "labels", "score", "target", "class", "category", "quality", "sentiment", "gold_label", "intent",
-          "similarity", "relevance", "is_duplicate")  # fmt: skip
-SOURCE_TARGET_PAIRS = (("source", "target"), ("input", "output"), ("document", "summary"), ("article", "highlights"),
-                       ("text", "summary"), *PAIRS)  # fmt: skip
-NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
-KNOWN_COLUMNS = {*TEXTS, *LABELS, "id", "index", *(name for pair in SOURCE_TARGET_PAIRS for name in pair)}
 
 
 @dataclass(frozen=True, kw_only=True)

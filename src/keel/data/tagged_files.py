@@ -8,10 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keel.data.column_names import KNOWN_COLUMNS
 from keel.data.markup import refuse_markup
 from keel.data.row_errors import row_error
 from keel.data.sentence_splitting import CHINESE
-from keel.data.tables import KNOWN_COLUMNS, Columns
+from keel.data.tables import Columns
 from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError

@@ -7,9 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from keel.data.column_names import TEXTS
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import TagLabels
-from keel.data.memory_sources import TEXTS, Frame, is_records, plain_source, source_items
+from keel.data.memory_sources import Frame, is_records, plain_source, source_items
 from keel.data.row_errors import row_error
 from keel.data.sentence_splitting import CHINESE, CJK, LONG_WORD
 from keel.data.table_sources import load_table, named_file, refuse_two_files
