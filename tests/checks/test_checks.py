@@ -118,6 +118,13 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"One. Two.\n\nThree.\n")))
     (facts,) = check("-").files.values()
     assert facts["documents"] == 2
+    for source in ("-", [Path("-")]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text,label\na,x\nb,y\n,y\na,x\n")))
+        report = check(source)
+        assert list(report.files) == ["standard input"]
+        assert all(each.where.startswith("standard input") for each in report.findings)
+        find_one(report, "warning", "1 text is empty")
+        assert "tmp" not in str(report)
 
 
 @pytest.mark.parametrize(("text", "sentence"), [("", "no text"), (" \n\n", "no text"), ("Only one.", "one sentence")])

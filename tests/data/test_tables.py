@@ -443,3 +443,22 @@ def test_a_series_is_a_column_or_a_row() -> None:
     assert plain_source(table.iloc[0]) == {"text": "so good", "brand": "x", "country": "y"}
     assert plain_source(pandas.Series({"text": "a", "stars": 3})) == {"text": "a", "stars": 3}
     assert plain_source(pandas.Series({"text": "a", "label": "b"})) == {"text": "a", "label": "b"}
+
+
+def stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+@pytest.mark.parametrize("form", CSV_FORMS)
+def test_a_csv_with_usual_names_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    stdin(monkeypatch, CSV_FORMS[form])
+    assert read_examples("-", pair=False).values == ["1", "0", "1"]
+
+
+def test_sentences_with_commas_on_standard_input_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["Sentence, he said, was passed.", "So good, so bad", "text"]
+    stdin(monkeypatch, "\n".join(lines))
+    assert read_examples("-", pair=False).texts == lines
+    stdin(monkeypatch, "words,other\nso good,1\nso bad,2\n")
+    found = read_examples("-", pair=False, columns=Columns(text_column="words"))
+    assert found.texts == ["so good", "so bad"]

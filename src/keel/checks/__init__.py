@@ -1,6 +1,7 @@
 """Checks of data before training: contents, problems, and a recommended model size for this device."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.memory_sources import Frame, plain_source
 from keel.data.row_errors import RowErrors, collect_row_errors
+from keel.data.table_sources import STDIN, named_file
 from keel.data.table_writing import write_cleaned
 from keel.data.text_files import file_kind, file_suffix, open_text
 from keel.errors import KeelError, UsageError
@@ -54,12 +56,27 @@ def check(
     if isinstance(model, str | Path):
         model = Model.load(model, device="cpu", on_event=on_event)
     columns = replace(Columns(), **settings)
+    with _without_stdin(plain_source(source), columns) as (source, spooled):  # an iterator is read twice
+        report = _check(source, columns, model, task, minutes, device, fix, against, on_event)
+    return report.with_name(str(spooled), STDIN) if spooled else report
+
+
+def _check(
+    source: Any,
+    columns: Columns,
+    model: Model | None,
+    task: str,
+    minutes: float,
+    device: str,
+    fix: str | Path | None,
+    against: Any,
+    on_event: OnEvent,
+) -> Report:
     tokenizer = model.tokenizer if model else None
-    source = plain_source(source)  # an iterator is read twice
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = _named_files(source)  # kept, as text of stdin goes with it
+    named = _named_files(source)
     for group in [(source,)] if named is None else _groups(named.files, task, columns):
         path: Any = group[0]
         names = ("the table" if isinstance(source, Frame) else "the list",)
@@ -119,6 +136,19 @@ def check(
         tokens = sum(found.tokens for found in corpora)
         report.forecast = recommend(sample, tokens, minutes, device, tokenizer, on_event)
     return report
+
+
+@contextmanager
+def _without_stdin(source: Any, columns: Columns) -> Iterator[tuple[Any, Path | None]]:
+    """The source with a file in place of `-`, standard input, and this file."""
+    items = list(source) if isinstance(source, list | tuple) else [source]
+    stdin = source if isinstance(source, str) else Path("-")  # a str in a list is a text
+    number = items.index(stdin) if str(stdin) == "-" and stdin in items else -1
+    if number < 0:
+        yield source, None
+        return
+    with named_file("-", columns) as (path, _):
+        yield [*items[:number], path, *items[number + 1 :]], path
 
 
 def _corpus(source: Any, columns: Columns, on_event: OnEvent) -> Corpus:

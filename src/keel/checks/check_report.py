@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
 from keel.data.notebook_html import html_table
@@ -70,6 +70,15 @@ class Report:
         tables = html_table("Check", ("source", "fact", "value"), [*facts, *forecast])
         header = ("severity", "where", "finding", "remedy")
         return tables + (html_table("Findings", header, findings) if findings else "")
+
+    def with_name(self, path: str, name: str) -> Self:
+        """The report with another name for a file, which is unique."""
+        findings = [
+            replace(each, **{part: getattr(each, part).replace(path, name) for part in ("where", "cause", "remedy")})
+            for each in self.findings
+        ]
+        files = {file.replace(path, name): facts for file, facts in self.files.items()}
+        return replace(self, files=files, findings=findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

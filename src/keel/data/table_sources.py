@@ -1,5 +1,6 @@
 """Sources of tables: a file in any format, standard input, a list or a DataFrame."""
 
+import csv
 import re
 import shutil
 import sys
@@ -18,12 +19,15 @@ from keel.data.memory_sources import Frame, plain_source, source_items
 from keel.data.row_errors import row_error
 from keel.data.separators import choose_separator
 from keel.data.table_files import read_json_records, read_rows, read_table
-from keel.data.tables import Columns, Locations, Table, choose_columns, has_known_names, is_header
+from keel.data.tables import DEFAULT_COLUMNS, Columns, Locations, Table, choose_columns, has_known_names, is_header
 from keel.data.text_files import file_kind, file_suffix, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, pluralize
 
+STDIN = "standard input"
 FASTTEXT = "__label__"
+COLUMN_NAME = re.compile(r"\s*[\w#]+([ _-]\w+){0,3}\s*|")
+"""A name in a header, unlike a part of a sentence; that of pandas' index is empty."""
 SUFFIX_BY_START = {".json": re.compile(rb'\[\s*([{"\[]|$)'), ".jsonl": re.compile(rb"\{")}
 TRANSPOSED_AT_ONCE = 1000
 """Rows; a small chunk is freed before the garbage collector has to track it."""
@@ -32,7 +36,7 @@ TRANSPOSED_AT_ONCE = 1000
 def load_table(source: Any, columns: Columns, on_event: OnEvent, *, pair: bool) -> Table:
     """A table from a file, `-`, a list or a DataFrame."""
     if isinstance(source, str | Path):
-        with named_file(source) as (path, name):
+        with named_file(source, columns) as (path, name):
             return _file(path, name, columns, on_event, pair)
     source = plain_source(source)
     if isinstance(source, Frame):
@@ -68,7 +72,7 @@ def _tuples(items: list[Any], locations: Locations, pair: bool) -> Table:
 
 
 @contextmanager
-def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
+def named_file(source: str | Path, columns: Columns = DEFAULT_COLUMNS) -> Iterator[tuple[Path, str]]:
     """A file and its name in messages; `-` is standard input, with the suffix that its first line suggests."""
     if str(source) != "-":
         yield Path(source), str(source)
@@ -79,9 +83,19 @@ def named_file(source: str | Path) -> Iterator[tuple[Path, str]]:
             shutil.copyfileobj(sys.stdin.buffer, file)
             file.seek(0)
             start = file.readline()
-        suffix = ".tsv" if b"\t" in start else ".txt"
+        suffix = ".tsv" if b"\t" in start else ".csv" if _is_csv_header(start, columns) else ".txt"
         suffix = next((each for each, pattern in SUFFIX_BY_START.items() if pattern.match(start)), suffix)
-        yield path.rename(path.with_suffix(suffix)), "standard input"
+        yield path.rename(path.with_suffix(suffix)), STDIN
+
+
+def _is_csv_header(line: bytes, columns: Columns) -> bool:
+    """Whether a first line has the names of columns, one of them a usual one or all that the user named."""
+    text = line.decode("utf-8-sig", "replace").strip()
+    headers = [next(csv.reader([text], delimiter=separator), []) for separator in ",;"]
+    if any(columns.roles.values()) and has_known_names([text], columns):
+        return True
+    named = (header for header in headers if len(header) > 1 and all(map(COLUMN_NAME.fullmatch, header)))
+    return any(has_known_names(header, columns) for header in named)
 
 
 def _file(path: Path, name: str, columns: Columns, on_event: OnEvent, pair: bool) -> Table:
