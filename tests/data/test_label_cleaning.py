@@ -11,6 +11,8 @@ def test_labels_are_merged_towards_the_most_frequent_variant() -> None:
         "Positive": "positive", "positive ": "positive", "negative": "NEGATIVE", "so  so": "so so"
     }  # fmt: skip
     assert label_variants({"a": 1, "b": 1}) == {}
+    assert label_variants({"1": 3, "1.0": 5, "2.00": 1, "2": 4}) == {"1": "1.0", "2.00": "2"}
+    assert label_variants({"1.5": 1, "1": 1, "v1.0": 1, "v1": 1, "10": 1}) == {}
 
 
 def test_copies_and_empty_rows_are_dropped() -> None:
@@ -41,3 +43,10 @@ def test_tags_keep_their_case() -> None:
 def test_labels_of_a_test_file_are_written_as_in_training() -> None:
     test = read_examples([("a", "Good "), ("b", "new")], pair=False)
     assert match_labels(test, ("bad", "good")).values == ["good", "new"]
+
+
+def test_whole_numbers_with_and_without_decimals_are_one_class() -> None:
+    rows = [("a", "1"), ("b", "1.0"), ("c", "0"), ("d", "0.0"), ("e", "1")]
+    assert clean_examples(read_examples(rows, pair=False)).examples.names == ("0", "1")
+    test = match_labels(read_examples([("f", "1.0"), ("g", "0.0")], pair=False), ("0", "1"))
+    assert test.values == ["1", "0"]

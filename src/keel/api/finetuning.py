@@ -26,7 +26,7 @@ from keel.training.plan import Train
 
 __all__ = ["finetune"]
 
-CLEAN = "Merge labels that differ by case or spaces; drop empty and duplicate rows."
+CLEAN = "Merge labels that differ by case, spaces or .0 (1 and 1.0); drop empty and duplicate rows."
 DEV = (
     "Validation examples: a file, a share of the training examples, or none; auto: 10%, but none where onehot, "
     "or the classifier on a frozen encoder, is cross-validated (single-label data of fewer than 20,000 texts, no "

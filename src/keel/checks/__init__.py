@@ -45,9 +45,9 @@ def check(
     `source` is a file or pattern, a list of texts or (text, label) pairs, a DataFrame, or a list of Paths, the training
     file first; for seq2seq, two consecutive plain text files are read as source and target. With a `model`, lengths are
     counted in its tokens; with `minutes`, the device is measured and a model size recommended. With `fix`, a cleaned
-    copy of a labelled table is written to this file: labels that differ by case or spaces are merged, empty, duplicate
-    and unlabelled rows dropped, other columns kept. With `against`, texts that share 13 consecutive words with this
-    corpus are counted. `settings` are fields of `Columns`.
+    copy of a labelled table is written to this file: labels that differ by case, spaces or ".0" are merged, empty,
+    duplicate and unlabelled rows dropped, other columns kept. With `against`, texts that share 13 consecutive words
+    with this corpus are counted. `settings` are fields of `Columns`.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")

@@ -105,7 +105,7 @@ def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Fin
 
 
 def _variant_findings(examples: Examples) -> Iterator[Finding]:
-    """Labels that differ only by case or whitespace, and those that may mean no label."""
+    """Labels that differ only by case, whitespace or ".0", and those that may mean no label."""
     if not has_mergeable_labels(examples):
         return
     counts = dict(zip(examples.names, examples.label_counts, strict=True))
@@ -113,7 +113,7 @@ def _variant_findings(examples: Examples) -> Iterator[Finding]:
     if variants:
         rows = sum(counts[name] for name in variants)
         what = pluralize(rows, "row has a label that differs", "rows have labels that differ")
-        cause = f"{what} from a more frequent one only by case or spaces ({describe_variants(variants)})"
+        cause = f"{what} from a more frequent one only by case, spaces or .0 ({describe_variants(variants)})"
         yield Finding("warning", _first_with(examples, {*variants}), cause, f"merge them with {CLEANING}")
     for name in examples.names:
         if name.strip().lower() in PERHAPS_MISSING:

@@ -17,7 +17,7 @@ from keel.tasks import TASKS
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 FILES = "Text for pre-training, or labelled files: training, then test; for seq2seq pairs of parallel files."
-FIX = "Write a cleaned copy (csv, tsv, jsonl): labels merged by case and spaces, no empty or duplicate rows."
+FIX = "Write a cleaned copy (csv, tsv, jsonl): labels merged by case, spaces and .0, no empty or duplicate rows."
 SOURCE = "A Hugging Face folder (pickled weights too), a fastText or ELMo model, or a word vector file."
 SUFFIXES = ", ".join(sorted({suffix for each in FORMATS for suffix in each.suffixes}))
 FOLDER = "A folder of a model, a run or tokens, or a word vector file; without it, this machine."

@@ -1,5 +1,6 @@
 """Cleaning of labelled examples: one variant of each label, no empty and no duplicate rows."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,17 +10,19 @@ from keel.data.examples import Examples
 from keel.data.label_kinds import MultiLabel, SingleLabel, label_names
 from keel.events import pluralize
 
+WHOLE_NUMBER = re.compile(r"\A([+-]?\d+)\.0+\Z")
+"""A whole number with decimals: 1.0, as spreadsheets and pandas write 1 in a column with missing values."""
 SHOWN = 3
 """Variants in a message."""
 
 
 def normalize_label(name: str) -> str:
-    """A label without differences in case and whitespace."""
-    return " ".join(name.split()).casefold()
+    """A label without differences in case and whitespace, and of a whole number without decimals."""
+    return WHOLE_NUMBER.sub(r"\1", " ".join(name.split()).casefold())
 
 
 def label_variants(counts: Mapping[str, int]) -> dict[str, str]:
-    """Labels that differ from a more frequent one only by case or whitespace, each with that one."""
+    """Labels that differ from a more frequent one only by case, whitespace or ".0", each with that one."""
     stripped: Counter[str] = Counter()
     for name, count in counts.items():
         stripped[" ".join(name.split())] += count
@@ -85,7 +88,7 @@ class Cleaned:
 
 
 def clean_examples(examples: Examples) -> Cleaned:
-    """Merge labels that differ by case and whitespace only, and drop empty rows and copies of text and label.
+    """Merge labels that differ by case, whitespace or ".0" only; drop empty rows and copies of text and label.
 
     A text that occurs with two labels is kept with both: only a reader knows which one is right.
     """
