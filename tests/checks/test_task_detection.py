@@ -93,3 +93,44 @@ def test_many_invalid_rows_are_counted(tmp_path: Path) -> None:
     report = check(path)
     assert len(report.errors) == 21
     assert "80 more rows" in report.errors[-1].cause
+
+
+PAIRS = [("tiger", "cat", 7.35), ("book", "paper", 7.46), ("king", "cabbage", 0.23), ("plane", "car", 5.77)]
+BENCHMARKS = {
+    "similarity.csv": ("Word 1,Word 2,Human (mean)\n{rows}", "{0},{1},{2}\n"),
+    "scored.csv": ("word1,word2,score\n{rows}", "{0},{1},{2}\n"),
+    "scws.txt": ("{rows}", "{number}\t{0}\tn\t{1}\tv\tThe <b> {0} </b> is\tso <b> {1} </b> was\t{2}\t10.0\t0.0\n"),
+    "men.txt": ("{rows}", "{0} {1} {2}\n"),
+    "analogies.txt": (": animals\n{rows}", "{0} {1} {1} {0}\n"),
+}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmarks_of_word_vectors(tmp_path: Path, name: str) -> None:
+    form, row = BENCHMARKS[name]
+    rows = "".join(row.format(*pair, number=number) for number, pair in enumerate(PAIRS, 1))
+    (tmp_path / name).write_text(form.format(rows=rows))
+    report = check(tmp_path / name)
+    (facts,) = report.files.values()
+    assert facts["contents"].startswith(("4 pairs of words", "4 analogy questions"))
+    assert [(each.severity, "keel evaluate" in each.remedy) for each in report.findings] == [("note", True)]
+
+
+CONLLU = "".join(
+    f"{number}\t{word}\t{word}\tNOUN\t_\t_\t{number - 1}\tdep\t_\t_\n" for number, word in ((1, "a"), (2, "b"))
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "contents"),
+    [
+        ("a.conllu", f"{CONLLU}\n" * 3, "3 sentences"),
+        ("a.csv", "text,label,score\nso,good,1\nno,bad,0\n", "2 texts"),
+        ("a.txt", ": it began\nThen it was over. And then?\n", "text"),
+        ("b.txt", "turn on the light\nturn off the light\n\nopen the front door\n", "text"),
+    ],
+)
+def test_other_files_are_no_benchmarks(tmp_path: Path, name: str, text: str, contents: str) -> None:
+    (tmp_path / name).write_text(text)
+    (facts,) = check(tmp_path / name).files.values()
+    assert facts["contents"].startswith(contents)

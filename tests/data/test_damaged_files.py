@@ -18,9 +18,10 @@ import zstandard
 
 from keel.cli.flags import Recipe
 from keel.data.corpus import Corpus
+from keel.data.word_benchmarks import published_form
 from keel.errors import KeelError
 from keel.explain.nearest_neighbors import VectorSpace
-from keel.explain.vector_benchmarks import evaluate_vectors, published_form
+from keel.explain.vector_benchmarks import evaluate_vectors
 from keel.formats.vector_files import read_vectors
 from keel.tasks import TASKS
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from keel.data.word_benchmarks import published_form, read_pairs
 from keel.errors import KeelError, UsageError
 from keel.explain import vector_benchmarks
 from keel.explain.nearest_neighbors import VectorSpace
-from keel.explain.vector_benchmarks import evaluate_analogies, evaluate_similarity, evaluate_vectors, published_form
+from keel.explain.vector_benchmarks import evaluate_analogies, evaluate_similarity, evaluate_vectors
 
 
 def write(folder: Path, text: str, name: str = "file.txt") -> Path:
@@ -48,7 +49,7 @@ FORMATS = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_pairs_in_every_published_form(tmp_path: Path, name: str) -> None:
     events: list[dict[str, Any]] = []
-    columns, pairs = vector_benchmarks.read_pairs(write(tmp_path, FORMATS[name], name), events.append)
+    columns, pairs = read_pairs(write(tmp_path, FORMATS[name], name), events.append)
     assert [(pair.text, pair.second, pair.label) for pair in pairs] == PAIRS
     assert events == [{"event": "note", "text": f"{tmp_path / name}: {columns}"}]
 
@@ -82,7 +83,7 @@ def test_either_form_is_judged(tmp_path: Path, royal: VectorSpace) -> None:
 
 def test_detected_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path, FORMATS["simlex.txt"])
-    columns, pairs = vector_benchmarks.read_pairs(path)
+    columns, pairs = read_pairs(path)
     wanted = "words in columns 1 ('word1') and 2 ('word2'), score in column 4 ('SimLex999'), separated by tabs"
     assert columns == wanted
     assert pairs[0].location == f"{path}:2"
@@ -148,7 +149,7 @@ def test_tables_of_analogies(tmp_path: Path, royal: VectorSpace, name: str) -> N
 
 def test_a_row_number_is_no_score(tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="column 1 only counts the rows"):
-        vector_benchmarks.read_pairs(write(tmp_path, "1,king,queen\n2,man,woman\n", "pairs.csv"))
+        read_pairs(write(tmp_path, "1,king,queen\n2,man,woman\n", "pairs.csv"))
 
 
 QUESTIONS = """\
@@ -242,7 +243,7 @@ PUBLISHED = {"wordsim/EN-WS-353-ALL": 353, "wordsim/EN-SIMLEX-999": 999, "wordsi
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_real_pairs(data_dir: Path, name: str) -> None:
-    _, pairs = vector_benchmarks.read_pairs(data_dir / "tasks" / f"{name}.txt")
+    _, pairs = read_pairs(data_dir / "tasks" / f"{name}.txt")
     assert len(pairs) == PUBLISHED[name]
     assert published_form(data_dir / "tasks" / f"{name}.txt") == "pairs"
 

@@ -16,9 +16,10 @@ from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.multiple_choice_files import read_choices
 from keel.data.table_sources import load_table
 from keel.data.tables import choose_columns, describe_columns
+from keel.data.word_benchmarks import published_form
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore, note
-from keel.explain.vector_benchmarks import evaluate_vectors, published_form
+from keel.explain.vector_benchmarks import evaluate_vectors
 from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
 from keel.generation.beam_search import BeamSearch
 from keel.metrics.label_errors import find_label_errors, supports_label_errors

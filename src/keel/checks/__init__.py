@@ -19,6 +19,7 @@ from keel.data.row_errors import RowErrors, collect_row_errors
 from keel.data.table_sources import STDIN, named_file
 from keel.data.table_writing import write_cleaned
 from keel.data.text_files import file_kind, file_suffix, open_text
+from keel.data.word_benchmarks import describe_benchmark
 from keel.errors import KeelError, UsageError
 from keel.events import Event, OnEvent, ignore, pluralize
 from keel.model import Model
@@ -91,6 +92,10 @@ def _check(
                 if named and file_kind(path) not in ("parquet", "xlsx"):
                     encodings = [open_text(each, columns.encoding).encoding for each in group]
                     facts["encoding"] = " and ".join(dict.fromkeys(encodings))
+                if benchmark := "" if task or not named else _vector_benchmark(path, columns):
+                    facts["contents"] = benchmark
+                    report.findings.append(Finding("note", name, "is for word vectors", "use keel evaluate MODEL FILE"))
+                    continue
                 if detected := "" if task else detect_task(path, columns):
                     facts["task"] = f"{detected} (detected)"
                 if examples := _labelled(whole, task or detected, columns, invalid, events.append):
@@ -136,6 +141,12 @@ def _check(
         tokens = sum(found.tokens for found in corpora)
         report.forecast = recommend(sample, tokens, minutes, device, tokenizer, on_event)
     return report
+
+
+def _vector_benchmark(path: Path, columns: Columns) -> str:
+    """What a benchmark of word vectors contains; empty for other files, and where columns are named."""
+    given = any(columns.roles.values()) or columns.separator != "auto" or columns.labels != "auto"
+    return "" if given or file_kind(path) not in ("txt", "csv", "tsv") else describe_benchmark(path, columns.encoding)
 
 
 @contextmanager
