@@ -19,7 +19,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.metrics.item_scores import item_scores
 from keel.tasks import TASKS
-from keel.tasks.answer import CONTEXT, PASSAGE, QUESTION, SpanAnswering
+from keel.tasks.answer import SpanAnswering
+from keel.tasks.answer_windows import CONTEXT, PASSAGE, QUESTION
 from keel.tasks.span_search import MAX_ANSWER_TOKENS, WindowLogits, best_spans
 from keel.training.counter_rng import CounterRng
 from tests.tasks.task_sample import TaskSample

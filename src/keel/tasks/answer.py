@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from keel.data.answer_files import EXPECTED, make_question, read_answers
-from keel.data.answer_spans import GoldAnswers
 from keel.data.collation import EncodedExamples, TokenSelection
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels
 from keel.data.input_windows import PackedInputs, windows_with_context
@@ -28,14 +27,12 @@ from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.capabilities import LanguageModelSystem
 from keel.systems.system import System
 from keel.systems.transformer import TransformerSystem
+from keel.tasks.answer_windows import PASSAGE, QUESTION, PassageTokens, PassageWindow
 from keel.tasks.head_settings import HeadSettings
 from keel.tasks.span_search import WindowLogits, best_spans
 from keel.tasks.task import Task
 from keel.training.plan import Train
 
-NULL, QUESTION, PASSAGE, CONTEXT = range(4)
-"""Roles of the tokens that the head reads: "no answer", the question, the passage; a token of the passage with more
-context in another window is CONTEXT: a span may end there but not start."""
 MAX_QUESTION = 64
 """Tokens of a question; the rest of a longer one is not read."""
 MAX_WINDOW = 512
@@ -129,57 +126,64 @@ class SpanAnswering(Task):
         """
         if labelled:
             examples = _trainable(examples, on_event)
-        questions = self.tokenizer.encode_many(examples.texts, oov_ids=self.system.uses_subwords)
-        passages = list(dict.fromkeys(examples.seconds or []))
-        encodings = self.tokenizer.encode_with_offsets(passages, oov_ids=self.system.uses_subwords)
-        tokens_of = dict(zip(passages, encodings, strict=True))
-        offsets_of = {text: np.array(it.offsets, np.int64).reshape(-1, 2) for text, it in tokens_of.items()}
-        room = min(MAX_WINDOW, self.system.max_text_length(self.tokenizer, pair=True))
-        causal = isinstance(self.system, LanguageModelSystem)
-        inputs, counts, selected, selected_counts, roles, offsets, targets = [], [], [], [], [], [], []
-        tokens = 0
-        for index, (question, passage) in enumerate(zip(questions, examples.seconds or [], strict=True)):
-            question = question[: min(MAX_QUESTION, room // 2)]
-            ids, spans = tokens_of[passage].ids, offsets_of[passage]
-            windows = windows_with_context(np.ones(len(ids), np.int64), room - len(question))
-            counts.append(len(windows))
-            answer = _token_span(examples.values[index], spans) if labelled else None
-            for window, owned in windows:
-                built = self.system.build_inputs(self.tokenizer, question, ids[window.start : window.stop])
-                null = len(built.ids) - 1 if causal else 0  # the last token has seen all others
-                first = built.second_start
-                positions = [null, *range(built.first_start, built.first_start + len(question))]
-                positions += range(first, first + len(window))
-                selected.append(tokens + np.array(positions, np.int64))
-                selected_counts.append(len(positions))
-                inside = (np.arange(window.start, window.stop) >= owned.start) & (
-                    np.arange(window.start, window.stop) < owned.stop
-                )
-                before = 1 + len(question)
-                roles.append(np.concatenate([[NULL], [QUESTION] * len(question), np.where(inside, PASSAGE, CONTEXT)]))
-                offsets.append(np.concatenate([np.zeros((before, 2), np.int64), spans[window.start : window.stop]]))
-                if labelled:
-                    target = np.zeros((len(positions), 2), bool)
-                    held = answer is not None and window.start <= answer[0] and answer[1] < window.stop
-                    for side in (0, 1):
-                        target[before + answer[side] - window.start if held and answer else 0, side] = True
-                    targets.append(target)
-                inputs.append(built)
-                tokens += len(built.ids)
-        if long := sum(count > 1 for count in counts):
-            what = f"{pluralize(long, 'passage is', 'passages are')} too long for one sequence of {room} tokens"
+        by_question = self._windows_of(examples)
+        windows = [window for several in by_question for window in several]
+        if long := sum(len(several) > 1 for several in by_question):
+            what = f"{pluralize(long, 'passage is', 'passages are')} too long for one sequence of {self._room} tokens"
             note(on_event, f"{examples.source}: {what}: split into windows that overlap")
+        inputs = PackedInputs.from_inputs(
+            [window.inputs for window in windows], np.array([len(several) for several in by_question])
+        )
+        positions = [window.positions for window in windows]
+        targets: list[np.ndarray] = []
+        for answers, several in zip(examples.values, by_question, strict=True) if labelled else ():
+            span = several[0].passage.find_span(answers)
+            targets += [window.targets(span) for window in several]
         return self._encoded(
             examples,
-            PackedInputs.from_inputs(inputs, np.array(counts)),
+            inputs,
             targets=torch.from_numpy(np.concatenate(targets)) if labelled else None,
             batch_size=batch_size,
-            weights=np.ones(len(inputs), np.float32),
-            selected=np.concatenate(selected),
-            selected_starts=np.cumsum([0, *selected_counts]),
-            selected_roles=np.concatenate(roles).astype(np.uint8),
-            selected_offsets=np.concatenate(offsets),
+            weights=np.ones(len(windows), np.float32),
+            selected=np.concatenate([start + each for start, each in zip(inputs.starts[:-1], positions, strict=True)]),
+            selected_starts=np.cumsum([0, *map(len, positions)]),
+            selected_roles=np.concatenate([window.roles for window in windows]),
+            selected_offsets=np.concatenate([window.offsets for window in windows]),
         )
+
+    @property
+    def _room(self) -> int:
+        """Tokens of question and passage in one window."""
+        return min(MAX_WINDOW, self.system.max_text_length(self.tokenizer, pair=True))
+
+    def _windows_of(self, examples: Examples) -> list[list[PassageWindow]]:
+        """The windows of each question; a passage of several questions is tokenized once."""
+        room, subwords = self._room, self.system.uses_subwords
+        questions = self.tokenizer.encode_many(examples.texts, oov_ids=subwords)
+        texts = list(dict.fromkeys(examples.seconds or []))
+        passages = {
+            text: PassageTokens(encoding.ids, np.array(encoding.offsets, np.int64).reshape(-1, 2))
+            for text, encoding in zip(texts, self.tokenizer.encode_with_offsets(texts, oov_ids=subwords), strict=True)
+        }
+        causal = isinstance(self.system, LanguageModelSystem)
+        found: list[list[PassageWindow]] = []
+        for question, text in zip(questions, examples.seconds or [], strict=True):
+            question, passage = question[: min(MAX_QUESTION, room // 2)], passages[text]
+            several: list[PassageWindow] = []
+            for window, owned in windows_with_context(np.ones(len(passage.ids), np.int64), room - len(question)):
+                inputs = self.system.build_inputs(self.tokenizer, question, passage.ids[window.start : window.stop])
+                several.append(
+                    PassageWindow(
+                        inputs=inputs,
+                        null_position=len(inputs.ids) - 1 if causal else 0,  # the last token has seen all others
+                        question_size=len(question),
+                        passage=passage,
+                        window=window,
+                        owned=owned,
+                    )
+                )
+            found.append(several)
+        return found
 
     def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         assert selection is not None
@@ -292,13 +296,3 @@ def _trainable(examples: Examples, on_event: OnEvent) -> Examples:
     left = pluralize(len(examples) - len(kept), "question is", "questions are")
     note(on_event, f"{examples.source}: {left} left out of training: no answer occurs in the passage")
     return examples.take(kept)
-
-
-def _token_span(answers: GoldAnswers, offsets: np.ndarray) -> tuple[int, int] | None:
-    """The first and the last token of the first answer; None without one."""
-    if not answers.spans or not len(offsets):
-        return None
-    start, end = answers.spans[0]
-    first = int(np.searchsorted(offsets[:, 1], start, "right"))
-    last = int(np.searchsorted(offsets[:, 0], end, "left")) - 1
-    return (first, last) if first <= last else None
