@@ -118,6 +118,15 @@ def test_the_best_spans_equal_a_plain_loop():
     assert [span.score for span in best] == pytest.approx([score for score, *_ in wanted])
 
 
+def test_a_passage_without_tokens_has_no_answer():
+    examples = read_answers([(("\u200b\x01", "Where ?"), []), (("Anna lives in Oslo .", "Where ?"), "Oslo")])
+    task = make_task(examples)
+    assert not task.tokenizer.encode("\u200b\x01").ids
+    found = task.predict(examples).answers
+    assert (found[0].text, found[0].probability) == ("", 1.0)
+    assert found[1].text
+
+
 def test_a_long_passage_has_windows_and_each_token_starts_in_one():
     passage = " ".join(f"{name} lives in {city} ." for name in NAMES for city in CITIES)
     examples = read_answers([((passage, "Where ?"), "Cairo")])

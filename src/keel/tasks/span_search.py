@@ -48,13 +48,14 @@ def best_spans(windows: Sequence[WindowLogits], most: int = N_BEST) -> list[Scor
         for first, length in (divmod(int(cell), MAX_ANSWER_TOKENS) for cell in best):
             start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
             found.append(ScoredSpan(start, end, float(scores[first, length]), number))
-    found.sort(key=lambda span: (-span.score, span.start, span.end))
-    distinct = {(span.start, span.end): span for span in reversed(found)}
-    return sorted(distinct.values(), key=lambda span: (-span.score, span.start, span.end))[:most]
+    distinct: dict[tuple[int, int], ScoredSpan] = {}
+    for span in sorted(found, key=lambda span: (-span.score, span.start, span.end)):
+        distinct.setdefault((span.start, span.end), span)
+    return [*distinct.values()][:most]
 
 
 def _span_scores(window: WindowLogits) -> np.ndarray:
     """[tokens, MAX_ANSWER_TOKENS]: start logit of a token plus end logit of the n-th token after it."""
-    ends = np.pad(window.ends, (0, MAX_ANSWER_TOKENS - 1), constant_values=-np.inf)
-    scores = window.starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, MAX_ANSWER_TOKENS)
+    ends = np.pad(window.ends, (0, MAX_ANSWER_TOKENS), constant_values=-np.inf)
+    scores = window.starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, MAX_ANSWER_TOKENS)[:-1]
     return np.where(window.startable[:, None], scores, -np.inf)
