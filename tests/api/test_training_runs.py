@@ -54,6 +54,20 @@ def test_each_seed_is_a_run_with_its_own_scores(folder: Path) -> None:
     assert [run.scores["dev"]["values"]["accuracy"]["value"] for run in found.runs] == mean["values"]
 
 
+def test_each_fold_is_a_run_with_its_own_scores(tmp_path: Path) -> None:
+    rows = [(text, label) for (text, _), label in zip(ROWS, "xyyxyxxyyy" * 4, strict=True)]
+    train, events = keel.Train(steps=4, log_every=1), list[Event]()
+    keel.finetune(SYSTEM, rows, train=train, dev=None, folds=3, out=tmp_path / "m", on_event=events.append)
+    scores = {event["run"]: event["values"]["accuracy"]["value"] for event in events if event["event"] == "scores"}
+    assert len({*scores.values()}) > 1
+    runs = [run for run in keel.runs(tmp_path / "m").runs if "fold" in run.name]
+    shown = {run.name.partition(", ")[2]: run.scores["dev"]["values"]["accuracy"]["value"] for run in runs}
+    assert shown == scores
+    # The first fold has its own curve: that of the folder in which its checkpoints are.
+    losses = [event["loss"] for event in events if event["event"] == "step"]
+    assert [each.value for each in runs[0].curves["training loss"]] == losses[:4]
+
+
 def test_a_folder_of_folders_a_page_and_event_files(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,8 +158,7 @@ class FineTuningRuns:
     ) -> FineTuningRun:
         """Train with a seed in a folder of its own inside `run`; `runs` is the number of all runs."""
         name = self.name_seed(seed)
-        folder = run and run / name.replace(", ", ",").replace(" ", "-")
-        return self.train_once(data, dev, seed, folder, {"run": name, "runs": runs})
+        return self.train_once(data, dev, seed, run and run / run_folder_name(name), {"run": name, "runs": runs})
 
     def choice_value(self, run: FineTuningRun) -> float:
         """The score on dev by which the best run is chosen."""
@@ -245,12 +244,17 @@ class FineTuningRuns:
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Score every example once, by a run trained on the other folds."""
         scores: list[Scores] = []
-        for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.setup.train.seed)):
-            folder = run and run / f"fold-{number}"
-            which = {"run": f"fold {number + 1}", "runs": count}
+        for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.setup.train.seed), 1):
+            name = f"fold {number}"
+            folder, which = run and run / run_folder_name(name), {"run": name, "runs": count}
             tuned = self.train_once(self.prepare(rest), fold, self.setup.train.seed, folder, which, tune=False)
             scores += [tuned.scores] if tuned.scores else []
         return average(scores)
+
+
+def run_folder_name(run: str) -> str:
+    """The folder of a run: "seed-0,lr-0.0001" for "seed 0, lr 0.0001"."""
+    return run.replace(", ", ",").replace(" ", "-")
 
 
 def average(scores: list[Scores]) -> dict[str, Any]:

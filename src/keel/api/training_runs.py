@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from keel.api.finetuning_runs import run_folder_name
 from keel.config import Doc
 from keel.data.folder_json import read_json
 from keel.data.notebook_html import html_table
@@ -149,7 +150,7 @@ def _read_runs(folder: Path, name: str) -> Iterator[TrainingRun]:
     several = len(log.fits) > 1
     for fit in log.fits:
         state = latest_state(folder / "run" / fit.name)
-        own = [each for each in log.scores if _folder_name(each.get("run", "")) == fit.name]
+        own = [each for each in log.scores if run_folder_name(each.get("run", "")) == fit.name]
         scores = {each["on"]: _brief(each) for each in own}
         if not several:
             scores |= {key: value for key, value in card.get("scores", {}).items() if _is_scores(value)}
@@ -164,11 +165,6 @@ def _read_runs(folder: Path, name: str) -> Iterator[TrainingRun]:
             seconds=float(state.get("seconds", fit.seconds)),
             complete=fit.complete,
         )
-
-
-def _folder_name(run: str) -> str:
-    """The folder of a run of this name, such as "seed 0, lr 0.0001"."""
-    return run.replace(", ", ",").replace(" ", "-")
 
 
 def _named_settings(folder: str) -> dict[str, float]:
@@ -227,7 +223,7 @@ def _write_event_files(folder: Path, compared: Sequence[TrainingRun]) -> None:
             last = max((curve[-1].time for curve in run.curves.values() if curve), default=0.0)
             figures = scores["values"].items() if isinstance(scores["values"], Mapping) else ()
             curves |= {f"{on}/{score_name(name)}": [Scalar(run.steps, each["value"], last)] for name, each in figures}
-        write_event_file(folder / _folder_name(run.name.replace(", ", "/", 1)), curves)
+        write_event_file(folder / run_folder_name(run.name.replace(", ", "/", 1)), curves)
 
 
 def _write_page(out: Path, compared: RunComparison) -> None:
