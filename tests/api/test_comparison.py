@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import keel
+from keel.api.comparison import _several
 from keel.api.comparison_worker import explain
+from keel.data.examples import read_examples
 from keel.metrics.comparison_results import Comparison
 from tests.tiny_task import sentences
 
@@ -227,6 +229,16 @@ def test_another_folder_is_never_used(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(keel.UsageError, match="contains no comparison"):
         keel.compare(["onehot"], train=TRAIN, test=TEST, out=tmp_path, progress=False)
+
+
+def test_a_list_of_datasets_is_several_tasks_and_a_list_of_examples_one() -> None:
+    pairs, rows = [("fine", "good"), ("poor", "bad")], [["fine", "good"], ["poor", "bad"]]
+    table = {"text": ["fine", "poor"], "label": ["good", "bad"]}
+    for one in (pairs, rows, table, "a.tsv", Path("a.tsv"), read_examples(pairs, pair=False)):
+        assert _several(one) == [one]
+        assert _several([one, one]) == [one, one]
+    records = [{"text": "fine", "label": "good"}, {"text": "poor", "label": "bad"}]
+    assert _several(records) == [records]
 
 
 def test_reasons_are_one_sentence() -> None:

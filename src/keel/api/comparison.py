@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 from keel.api.comparison_rows import Equal, RowSource, read_corpus, read_tasks
 from keel.api.comparison_run import SETTINGS, ComparisonPlan, ComparisonRun
@@ -11,7 +11,8 @@ from keel.api.keywords import ColumnKeywords
 from keel.api.progress import shows_progress
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
-from keel.data.examples import Columns
+from keel.data.examples import Columns, Examples
+from keel.data.memory_sources import Frame, plain_source
 from keel.errors import Interrupted, UsageError
 from keel.events import OnEvent, ignore
 from keel.metrics.comparison_results import Comparison
@@ -70,12 +71,16 @@ def compare(
 
 
 def _several(source: Source | None) -> list[Source]:
-    """Datasets of several tasks: a list of files or of datasets; a list of examples is one dataset."""
+    """Datasets of several tasks: a list of files, tables or lists of examples; a list of examples is one dataset."""
     if source is None:
         return []
-    files = isinstance(source, list | tuple) and all(isinstance(each, str | Path) for each in source)
-    datasets = isinstance(source, list | tuple) and all(isinstance(each, list) for each in source)
-    return list(source) if (files or datasets) and len(source) else [source]
+    return list(source) if isinstance(source, list | tuple) and source and all(map(_is_dataset, source)) else [source]
+
+
+def _is_dataset(item: Any) -> bool:
+    if isinstance(item, list):
+        return bool(item) and not isinstance(item[0], str)  # ["a text", "label"] is an example
+    return isinstance(item, str | Path | Examples) or isinstance(plain_source(item), Frame)
 
 
 def _sizes(given: str | Sequence[int | str]) -> list[int | Literal["all"]]:
