@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import keel
+from keel.api import comparison_processes
 from keel.api.comparison import _several
-from keel.api.comparison_worker import explain
+from keel.api.comparison_processes import Processes, Work
+from keel.api.comparison_worker import FinetuneJob, explain
 from keel.data.examples import read_examples
 from keel.metrics.comparison_results import Comparison
 from tests.tiny_task import sentences
@@ -239,6 +241,23 @@ def test_a_list_of_datasets_is_several_tasks_and_a_list_of_examples_one() -> Non
         assert _several([one, one]) == [one, one]
     records = [{"text": "fine", "label": "good"}, {"text": "poor", "label": "bad"}]
     assert _several(records) == [records]
+
+
+def test_memory_is_kept_for_processes_that_have_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = FinetuneJob(start="a", task="classify", train=None, labels=None, tests={}, cells=())  # pyright: ignore
+    work = Work(name="a", job=job, row="a", task=0, bytes=100_000_000)
+    monkeypatch.setattr(comparison_processes, "available_memory", lambda: 1.9 * work.memory)
+    processes = Processes(workers=3, threads=1)
+    assert processes._fits(work)
+    with subprocess.Popen(["sleep", "60"]) as started:
+        processes.running[started.pid] = work, started  # pyright: ignore
+        assert not processes._fits(work)
+        monkeypatch.setattr(comparison_processes, "available_memory", lambda: 2.0 * work.memory)
+        assert processes._fits(work)
+        monkeypatch.setattr(comparison_processes, "used_memory", lambda pid: work.memory)
+        monkeypatch.setattr(comparison_processes, "available_memory", lambda: 1.1 * work.memory)
+        assert processes._fits(work)
+        started.kill()
 
 
 def test_reasons_are_one_sentence() -> None:

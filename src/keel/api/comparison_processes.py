@@ -32,6 +32,8 @@ class Work:
     name: str
     job: PretrainJob | FinetuneJob
     row: str
+    task: int | None = None
+    """Which of the train/test pairs; None: pre-training."""
     after: "Work | None" = None
     bytes: int = 0
     """Size of the model."""
@@ -84,8 +86,10 @@ class Processes:
             self._stop_all()
 
     def _fits(self, work: Work) -> bool:
-        """Whether there is memory for one more process; one may always run."""
-        return not self.running or work.memory < available_memory()
+        """Whether there is memory for one more process, beside what those that run have yet to take; one may always
+        run."""
+        growing = sum(max(0, each.memory - used_memory(pid)) for pid, (each, _) in self.running.items())
+        return not self.running or growing + work.memory < available_memory()
 
     def _start(self, work: Work) -> None:
         threads = str(self.threads)
@@ -157,3 +161,12 @@ def available_memory() -> int:
         return 1024 * int(found["MemAvailable"].split()[0])
     except (OSError, KeyError):
         return 1 << 60
+
+
+def used_memory(pid: int) -> int:
+    """Bytes of memory that a process has; 0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/statm") as line:
+            return int(line.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0

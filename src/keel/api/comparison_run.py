@@ -96,8 +96,8 @@ class ComparisonRun:
     sizes: list[list[int]]
     corpus: Corpus | None
     on_event: OnEvent
-    errors: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Reasons of failed cells by (row, task)."""
+    errors: dict[tuple[str, int | None], str] = field(default_factory=dict)
+    """Reasons of failed cells by (row, task), of a failed pre-training by (row, None)."""
     done: int = 0
     total: int = 0
 
@@ -189,7 +189,7 @@ class ComparisonRun:
                     cells=tuple(cells),
                 )
                 name = f"{row.name} on {data.name}" if len(self.tasks) > 1 else row.name
-                work.append(Work(name=name, job=job, row=row.name, after=first, bytes=row.size_on_disk))
+                work.append(Work(name=name, job=job, row=row.name, task=number, after=first, bytes=row.size_on_disk))
         return work
 
     def _cell_jobs(self, row: Row, number: int) -> list[CellJob]:
@@ -234,11 +234,7 @@ class ComparisonRun:
         note(self.on_event, f"[{self.done}/{self.total}] {work.name}, seed {cell.seed}{part}: {score}")
 
     def _note_failure(self, work: Work, reason: str) -> None:
-        if isinstance(work.job, FinetuneJob):
-            number = next(n for n, data in enumerate(self.tasks) if data.train is work.job.train)
-            self.errors.setdefault((work.row, number), self.errors.get((work.row, -1), reason))
-        else:
-            self.errors[work.row, -1] = reason
+        self.errors[work.row, work.task] = self.errors.get((work.row, None), reason)
         if reason != "its pre-training failed":
             note(self.on_event, f"{work.name} failed: {reason}")
 
