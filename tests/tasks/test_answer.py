@@ -233,6 +233,17 @@ def test_no_answer_is_predicted_where_training_has_it(tmp_path: Path):
     assert json.loads((out / "nbest_predictions.json").read_text())["0"][0].keys() >= {"text", "probability"}
 
 
+def test_equal_ids_are_refused_before_anything_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0)
+    model = keel.finetune(system, items(20), task="answer", dev=None, steps=1, progress=False)
+    monkeypatch.setattr(SpanAnswering, "predict", lambda *_, **__: pytest.fail("something was predicted"))
+    records = [{**json.loads(as_record(item)), "id": name} for item, name in zip(items(3), "aba", strict=True)]
+    file = tmp_path / "data.jsonl"
+    file.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    with pytest.raises(KeelError, match=r"data.jsonl:3: the id 'a' is also that of .*data.jsonl:1"):
+        list(keel.predict(model, file, out=tmp_path / "answers"))
+
+
 def test_ask_answers_by_a_span(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     from keel.cli import main
 

@@ -4,7 +4,6 @@ A process of its own for each row has a true peak of memory, and if it crashes, 
 pickled job from standard input, writes events as pickled messages, and ends when its parent is gone.
 """
 
-import json
 import os
 import pickle
 import sys
@@ -32,7 +31,7 @@ from keel.metrics.comparison_results import PretrainingCost, SeedResult
 from keel.metrics.item_scores import item_scores
 from keel.systems.system import System
 from keel.tasks import Task
-from keel.training.checkpoint import atomic_file
+from keel.training.checkpoint import write_json
 from keel.training.counter_rng import derive_seed
 
 
@@ -188,13 +187,6 @@ def peak_memory() -> int:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        file.write(json.dumps(data, ensure_ascii=False).encode())
 
 
 def explain(error: BaseException) -> str:

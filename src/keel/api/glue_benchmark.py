@@ -1,6 +1,5 @@
 """The GLUE benchmark: every task whose data is there is fine-tuned, scored on dev, and predicted for submission."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from keel.report.console import clock
 from keel.systems import SYSTEMS
 from keel.systems.system import System
 from keel.tasks import TASKS
+from keel.training.checkpoint import write_json
 from keel.training.plan import Positive
 
 __all__ = ["GlueResult", "GlueScores", "glue"]
@@ -262,11 +262,8 @@ class _Store:
         self._save()
 
     def _save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f"{RESULTS}.part"
         content = {**self.results, "settings": self.settings, "seconds": self.seconds}
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        part.replace(self.folder / RESULTS)
+        write_json(self.folder / RESULTS, content, indent=1)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Unpack, overload
 
 import numpy as np
 
-from keel.api.answer_outputs import write_answers
+from keel.api.answer_outputs import question_ids, write_answers
 from keel.api.keywords import PredictKeywords
 from keel.api.model_loading import ModelSource, load_model, load_models
 from keel.api.scored_tables import write_scored
@@ -80,8 +80,9 @@ def predict(
 
 
 def _written_answers(task: SpanAnswering, examples: Examples, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
+    ids = question_ids(examples)  # refused before anything is predicted
     predictions = task.predict(examples, on_event=on_event)
-    write_answers(out, examples, predictions, on_event)
+    write_answers(out, ids, predictions, on_event)
     return [
         {"where": example.location, **task.describe_example(example), **answer.to_dict()}
         for example, answer in zip(examples, predictions.answers, strict=True)

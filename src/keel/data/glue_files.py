@@ -9,6 +9,7 @@ from keel.data.examples import Columns, Examples, table_examples
 from keel.data.table_sources import load_table
 from keel.data.tables import choose_columns
 from keel.events import ignore
+from keel.training.checkpoint import atomic_file
 
 MAX_SIMILARITY = 5.0
 """Highest score of STS-B."""
@@ -65,10 +66,8 @@ GLUE_TASKS = (
 def write_submission(path: Path, predictions: Iterable[Any]) -> None:
     """Write labels, or numbers, in the form that the GLUE server reads: index and prediction."""
     rows: Sequence[str] = [f"{number}\t{_submitted(prediction)}\n" for number, prediction in enumerate(predictions)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text("index\tprediction\n" + "".join(rows), encoding="utf-8")
-    part.replace(path)
+    with atomic_file(path) as file:
+        file.write(("index\tprediction\n" + "".join(rows)).encode())
 
 
 def _submitted(prediction: Any) -> str:

@@ -82,6 +82,12 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
                 temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, data: Any, *, indent: int | None = None) -> None:
+    """Write a JSON file atomically."""
+    with atomic_file(path) as file:
+        file.write(json.dumps(data, ensure_ascii=False, indent=indent).encode() + b"\n")
+
+
 @contextmanager
 def _disk_errors(path: Path, remedy: str) -> Iterator[None]:
     """Report a failed write in a sentence; `remedy` is for a full disk."""
