@@ -4,9 +4,9 @@ from argparse import Namespace
 
 from keel.api import glue_benchmark, training_runs
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags
-from keel.cli.score_lines import aligned_lines
 from keel.events import note
 from keel.report.console import Console
+from keel.report.text_table import aligned_lines
 
 
 @command(

@@ -1,12 +1,11 @@
 """Scores as lines of text: values, a table of labels, confusions and errors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-
-from rich.cells import cell_len
 
 from keel.explain.vector_benchmarks import Analogies
 from keel.metrics.scores import LabelSuspects, PredictionError, Scores
+from keel.report.text_table import aligned_lines
 
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12
@@ -74,10 +73,3 @@ def _confusion_lines(scores: Scores) -> Iterator[str]:
         yield "\nmost frequent confusions"
     for pair in scores.confused[:SHOWN_CONFUSIONS] if len(scores.names) > LARGEST_CONFUSION else ():
         yield f"{pair.label} predicted as {pair.predicted}: {pair.count:,} of {pair.support:,}"
-
-
-def aligned_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table with right-aligned columns."""
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(" " * (width - cell_len(cell)) + cell for cell, width in zip(row, widths, strict=True))

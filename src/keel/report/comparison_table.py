@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len
-
 from keel.metrics.comparison_results import Cell, Comparison
 from keel.metrics.scores import score_name
+from keel.report.text_table import aligned_lines
 
 
 def short_size(count: float) -> str:
@@ -47,11 +46,11 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         ranked = comparison.ranking(column)
         if ranked:
             head = [column.name, score_name(ranked[0].metric), *TABLE_HEAD[2:]]
-            yield from _aligned([head, *table_rows(ranked)])
+            yield from aligned_lines([head, *table_rows(ranked)], left=1)
             if len(sizes := comparison.sizes(column)) > 1:
                 yield ""
                 rows = [[cell.row, *(_at(comparison, cell, size) for size in sizes)] for cell in ranked]
-                yield from _aligned([["training examples", *(f"{size:,}" for size in sizes)], *rows])
+                yield from aligned_lines([["training examples", *(f"{size:,}" for size in sizes)], *rows], left=1)
         yield comparison.verdict(column)
         if comparison.tests(column):
             shown = f"{100 * comparison.detectable(column):.1f} points"
@@ -63,12 +62,3 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 def _at(comparison: Comparison, cell: Cell, size: int) -> str:
     found = comparison.cell(cell.row, cell.column, size)
     return f"{found.score.value:.3f}" if found.seeds else "-"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table whose first column is left-aligned, the others right-aligned."""
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        rest = (gap + cell for gap, cell in zip(gaps[1:], row[1:], strict=True))
-        yield "  ".join([row[0] + gaps[0], *rest]).rstrip()
