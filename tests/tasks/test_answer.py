@@ -18,6 +18,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.metrics.item_scores import item_scores
+from keel.metrics.slices import slice_by_label
 from keel.tasks import TASKS
 from keel.tasks.answer import SpanAnswering
 from keel.tasks.answer_windows import CONTEXT, PASSAGE, QUESTION
@@ -266,6 +267,14 @@ def test_bad_use_is_refused():
         task.label_schema(read_answers([(("Anna lives in Oslo .", "Where ?"), "Rome")]))
     with pytest.raises(UsageError, match="word2vec"):
         keel.finetune("onehot", items(10), task="answer", dev=None)
+
+
+def test_slices_by_label_are_the_questions_with_and_without_an_answer(questions: Examples):
+    slices = slice_by_label(questions)
+    answerable = [index for index, answers in enumerate(questions.values) if answers.texts]
+    assert slices["answerable"] == answerable
+    assert sorted(slices["answerable"] + slices["unanswerable"]) == [*range(len(questions))]
+    assert slices["unanswerable"]
 
 
 def test_scores_by_item_add_up_to_the_main_score(questions: Examples):

@@ -9,7 +9,7 @@ import numpy as np
 
 from keel.data.examples import Examples
 from keel.data.label_columns import find_missing
-from keel.data.label_kinds import ChoiceLabel, Regression, TextTarget
+from keel.data.label_kinds import ChoiceLabel, Regression, SpanLabel, TextTarget
 from keel.data.predictions import Predictions
 from keel.errors import UsageError
 from keel.metrics.scores import Scores, SliceScores
@@ -35,7 +35,8 @@ def slice_by_length(examples: Examples) -> Slices:
 
 
 def slice_by_label(examples: Examples) -> Slices:
-    """The examples of each true label; numbers in quartiles, tags by their type, choices by their position."""
+    """The examples of each true label; numbers in quartiles, tags by their type, choices by their position, questions
+    by whether they have an answer."""
     if isinstance(examples.kind, TextTarget):
         raise UsageError(
             "--slice label is for labels, and these targets are texts: use --slice length, or leave it out"
@@ -44,6 +45,8 @@ def slice_by_label(examples: Examples) -> Slices:
         return _quantile_buckets(examples.values, "{:g}")
     if isinstance(examples.kind, ChoiceLabel):
         return slice_by_values([f"choice {value + 1}" for value in examples.values])
+    if isinstance(examples.kind, SpanLabel):
+        return slice_by_values(["answerable" if answers.texts else "unanswerable" for answers in examples.values])
     names = [dict.fromkeys(name.partition("-")[2] or name for name in each.names) for each in examples]
     return _most_frequent([tuple(each) for each in names])
 
