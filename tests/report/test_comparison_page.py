@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
@@ -16,6 +17,7 @@ from keel.metrics.item_scores import ItemScores
 from keel.report.charts import FONT, text_width
 from keel.report.comparison_charts import NARROW, cost_chart, learning_curves, ranking_chart, verdict_matrix
 from keel.report.comparison_files import latex_table, write_comparison
+from keel.report.comparison_page import _case
 from keel.report.comparison_table import comparison_lines
 
 ROWS = (
@@ -147,3 +149,12 @@ def test_disagreements_are_items_on_which_scores_differ(make: Make) -> None:
         best = max(each.right, key=lambda row: each.right[row])
         worst = min(each.right, key=lambda row: each.right[row])
         assert each.predicted[best] == each.label != each.predicted[worst]
+
+
+def test_predicted_numbers_are_neither_right_nor_wrong(make: Make) -> None:
+    comparison = make(2)
+    case = comparison.disagreements(comparison.columns[0], 1)[0]
+    numbers = replace(case, right={"onehot": 0.0, "cnn": -0.25}, predicted={"onehot": "3.1", "cnn": "0.4"})
+    assert {each.get("class") for each in _case(case).iter("span")} >= {"chip right", "chip wrong"}
+    assert {each.get("class") for each in _case(numbers).iter("span")} == {"chip", "quiet"}
+    assert "\u2717" not in "".join(_case(numbers).itertext())

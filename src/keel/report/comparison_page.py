@@ -136,9 +136,11 @@ def _for_screens(broad: Element, narrow: Element) -> Element:
 def _case(case: Disagreement) -> Element:
     text = case.text if len(case.text) <= MAX_TEXT else f"{case.text[:MAX_TEXT]}…"
     chips: list[Element] = []
+    judged = min(case.right.values()) >= 0  # not where numbers are predicted, whose distance counts
     for row, right in case.right.items():
-        kind, symbol = ("chip right", "\u2713") if right >= 0.5 else ("chip wrong", "\u2717")
-        chips.append(tag("span", tag("b", row), f" {case.predicted[row]} {symbol}", class_=kind))
+        kind, symbol = ("chip right", " \u2713") if right >= 0.5 else ("chip wrong", " \u2717")
+        shown = f" {case.predicted[row]}{symbol if judged else ''}"
+        chips.append(tag("span", tag("b", row), shown, class_=kind if judged else "chip"))
     label = tag(
         "p", tag("span", "label ", class_="quiet"), tag("b", case.label), tag("span", f" {case.where}", class_="quiet")
     )
