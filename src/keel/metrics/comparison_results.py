@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, Self
 
+import numpy as np
+
 from keel.data.examples import Examples
 from keel.data.notebook_html import html_table
 from keel.events import pluralize
@@ -194,7 +196,7 @@ class Comparison:
         return self._tests[id(column)]
 
     def detectable(self, column: Column) -> float:
-        """The smallest difference that this test set could show: the median over pairs."""
+        """The smallest difference that this test set could show: the median over pairs, each tested alone."""
         return median([test.detectable for test in self.tests(column)] or [0.0])
 
     def verdict(self, column: Column) -> str:
@@ -220,23 +222,22 @@ class Comparison:
         return text
 
     def disagreements(self, column: Column, count: int = 12) -> list[Disagreement]:
-        """The items on which the scores of the systems vary most; where the best system is wrong first among equals."""
+        """The items on which the scores of the systems vary most, in the order of the test set among equals."""
         ranked = self.ranking(column)
         if len(ranked) < 2:
             return []
         by_row = {cell.row: cell.result.by_item for cell in ranked}
-        values = [*by_row.values()]
-        spread = [max(item) - min(item) + 1e-3 * _variance(item) for item in zip(*values, strict=True)]
-        order = sorted(range(len(spread)), key=lambda index: (-round(float(spread[index]), 6), index))
+        scores = np.stack([*by_row.values()])  # [rows, items]
+        spread = np.round(np.ptp(scores, 0) + 1e-3 * scores.var(0), 6)
         return [
             Disagreement(
                 where=Path(column.examples[index].location).name,
                 text=_shown_text(column.examples, index),
                 label=_shown_label(column.examples, index),
                 predicted={cell.row: cell.predicted(index) for cell in ranked},
-                right={row: float(scores[index]) for row, scores in by_row.items()},
+                right={row: float(each[index]) for row, each in by_row.items()},
             )
-            for index in order[:count]
+            for index in np.argsort(-spread, kind="stable")[:count].tolist()
             if spread[index] > 0
         ]
 
@@ -278,11 +279,6 @@ def join_names(names: Sequence[str]) -> str:
     if len(names) > MAX_NAMED:
         names = [*names[: MAX_NAMED - 1], f"{len(names) - MAX_NAMED + 1} others"]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _variance(values: Sequence[float]) -> float:
-    middle = mean(values)
-    return mean((value - middle) ** 2 for value in values)
 
 
 def _shown_text(examples: Examples, index: int) -> str:

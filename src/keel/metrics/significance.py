@@ -41,7 +41,8 @@ class PairwiseTest:
     """Items on which the first is better (averaged over seeds), `losses` those on which it is worse."""
     losses: int
     detectable: float
-    """The smallest difference that this test set and these seeds show with a power of 80%."""
+    """The smallest difference that this test set and these seeds show with a power of 80% if it is the only pair;
+    Holm's correction for several needs a larger one."""
 
     @property
     def decided(self) -> bool:
