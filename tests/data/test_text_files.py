@@ -92,6 +92,23 @@ def test_invalid_utf_16_is_refused(tmp_path: Path) -> None:
         lines_of(tmp_path / "a.txt", "plain words\n".encode("utf-16-be"))
 
 
+SCRIPTS = {
+    "cp1251": "Мороз и солнце; день чудесный! Ещё ты дремлешь.\n",
+    "koi8-r": "Мороз и солнце; день чудесный! Ещё ты дремлешь.\n",
+    "shift_jis": "吾輩は猫である。名前はまだ無い。\n",
+    "euc_jp": "吾輩は猫である。名前はまだ無い。\n",
+    "big5": "這是我的書，不是他的。有一個人在這裡。\n",
+}
+
+
+@pytest.mark.parametrize("encoding", SCRIPTS)
+def test_the_likely_encoding_of_other_scripts_is_named(tmp_path: Path, encoding: str) -> None:
+    text = SCRIPTS[encoding] * 50
+    with pytest.raises(KeelError, match=rf"a\.txt .*probably {encoding} \(\d+% .*use encoding {encoding}$"):
+        lines_of(tmp_path / "a.txt", text.encode(encoding))
+    assert lines_of(tmp_path / "a.txt", text.encode(encoding), encoding)[0] == text.split("\n")[:-1]
+
+
 @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r"])
 def test_cyrillic_is_not_taken_for_chinese(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(KeelError, match="use encoding"):

@@ -10,6 +10,16 @@ GB_PAIR = re.compile(rb"[\xa1-\xf7][\xa1-\xfe]")
 GB_FREQUENT = {0xA1, 0xA3, *range(0xB0, 0xD8)}
 """First bytes of Chinese punctuation and of GB2312's 3,755 frequent characters."""
 
+SCRIPTS = {
+    "cp1251": ("[а-яё]", 0.7),
+    "koi8-r": ("[а-яё]", 0.7),
+    "shift_jis": ("[ぁ-んァ-ン]", 0.3),
+    "euc_jp": ("[ぁ-んァ-ン]", 0.3),
+    "big5": ("[的一是不在有我人這個中大了]", 0.05),
+}
+"""Encodings of other scripts: their frequent characters, and the least share of these in text."""
+LIKELY_SAMPLE = 1 << 16
+
 
 def replace_surrogates(text: str) -> str:
     """The text without lone surrogates, which no encoding can represent: pairs are joined, others become U+FFFD."""
@@ -47,7 +57,19 @@ def likely_encoding(content: bytes) -> str:
         return "gb18030"
     # In Western text accented letters and typographic quotes seldom follow each other.
     alone = len(re.findall(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])", content))
-    return "cp1252" if alone * 2 > _high_bytes(content) else ""
+    if alone * 2 > _high_bytes(content):
+        return "cp1252"
+    shares = {encoding: _script_share(content, encoding) for encoding in SCRIPTS}
+    likely = max(shares, key=lambda encoding: shares[encoding] / SCRIPTS[encoding][1])
+    return likely if shares[likely] >= SCRIPTS[likely][1] else ""
+
+
+def _script_share(content: bytes, encoding: str) -> float:
+    """Share of the frequent characters of a script in what is not ASCII; 0 where much cannot be decoded."""
+    others = re.sub("[\x00-\x7f]", "", content[:LIKELY_SAMPLE].decode(encoding, "replace"))
+    if not others or others.count("\ufffd") * 50 > len(others):
+        return 0.0
+    return len(re.findall(SCRIPTS[encoding][0], others)) / len(others)
 
 
 def is_wide(encoding: str) -> bool:

@@ -208,7 +208,9 @@ class TextFile:
         faults = 0 if sound else text.count("\ufffd") if wide else len(SURROGATES.findall(text))
         if faults > MOST_FAULTS * len(text):
             share = f"{faults / len(text):.0%} of it is not {self.encoding}"
-            raise KeelError(f"{self.name} is not text, or in another encoding ({share}): give text, or use --encoding")
+            likely = "" if wide else likely_encoding(sample)
+            what = f"{self.name} is not text, or in another encoding{f', probably {likely}' if likely else ''}"
+            raise KeelError(f"{what} ({share}): give text, or use --encoding {likely or 'NAME'}")
         if self.strict and self.encoding != "utf-8":
             note(on_event, f"{self.name} is read as {self.encoding} (change with --encoding)")
 
