@@ -104,3 +104,28 @@ def test_a_damaged_document_has_its_sentence(tmp_path: Path, text: str) -> None:
 def test_published_questions_with_answer_spans(data_dir: Path) -> None:
     for name in ("squad/dev-v1.1.from-explorer-html.json.xz", "zh/cmrc2018/dev.json.xz"):
         assert markup_kind(data_dir / "tasks" / name) == "SQuAD-like JSON"
+
+
+ARTICLE = '<doc id="12" url="?curid=12" title="Tea">\nTea\n\nTea is a drink. It is hot.\n\n</doc>\n'
+
+
+@pytest.mark.parametrize(
+    "text", [ARTICLE * 9, ARTICLE.replace("hot", "hot, " * 20_000), "A b.\n" + "c d.\n</doc>\n" * 9]
+)
+def test_lines_that_are_only_tags_get_a_warning(tmp_path: Path, text: str) -> None:
+    path, events = tmp_path / "wiki.txt", []
+    path.write_text(text)
+    for _ in Corpus(path, on_event=events.append).blocks():
+        pass
+    (event,) = events
+    line = 1 if text.startswith("<") else 3
+    assert event["text"].startswith(f"{path}:{line}: ")
+    assert [each.where for each in check(path).findings if "only tags" in each.cause] == [f"{path}:{line}"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_other_text_gets_no_warning_of_tags(tmp_path: Path, name: str) -> None:
+    path, events = tmp_path / name, []
+    path.write_text(TEXTS[name] + "<s>\n" + "One more.\n" * 50)
+    list(Corpus(path, on_event=events.append).blocks())
+    assert not any("only tags" in event["text"] for event in events)

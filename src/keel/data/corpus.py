@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from keel.data.markup import refuse_markup
+from keel.data.markup import note_tag_lines, refuse_markup
 from keel.data.memory_sources import Frame, is_records, plain_source, source_items
 from keel.data.sentence_splitting import Sentences, detect_language
 from keel.data.separators import check_separator, choose_separator, is_consistent
@@ -191,6 +191,7 @@ class Corpus:
         for path in self.files:
             if file_kind(path) == "txt":
                 refuse_markup(path, self._name(path), self.encoding)
+                note_tag_lines(path, self._name(path), self.encoding, self.on_event)
                 yield from _paragraphs(TextFile(path, self.encoding, self.on_event, self._name(path)))
             else:
                 for number, text in self._column(path):

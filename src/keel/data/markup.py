@@ -8,6 +8,7 @@ from typing import Any
 from keel.data.text_encodings import detect_encoding
 from keel.data.text_files import file_suffix, first_bytes, open_text
 from keel.errors import KeelError
+from keel.events import OnEvent, note
 
 SAMPLE = 1 << 16
 """Bytes at the beginning of a file by which it is recognised."""
@@ -20,6 +21,8 @@ ARRAY_START = re.compile(r"\[\s*\{")
 XML_SUFFIXES = {".xml", ".html", ".htm", ".xhtml", ".sgm", ".sgml"}
 XML_START = re.compile(r"\s*<(\?xml|!doctype|html)\b", re.IGNORECASE)
 TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*)(\s[^<>]*?)?(?P<empty>/?)>")
+LEAST_TAG_SHARE = 50
+"""A share of one line in this number that are only tags shows markup; of the first line, one is enough."""
 NOT_JSON = "not JSON"
 SQUAD = "SQuAD-like JSON"
 KINDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -39,17 +42,13 @@ JSON_REMEDY = "write its texts to a .txt file, or its records to a .jsonl file, 
 
 def markup_kind(path: Path, encoding: str = "auto") -> str:
     """What a JSON or XML document is, by its beginning and suffix; empty for other text."""
-    start = first_bytes(path, SAMPLE)
-    try:
-        text = start.decode(detect_encoding(start) if encoding == "auto" else encoding, "ignore")
-    except LookupError:  # reported when the whole file is read
-        return ""
+    text, complete = _beginning(path, encoding)
     text = text.lstrip("\ufeff \t\r\n")
     if _is_json(text):
         kind = "JSON lines" if _is_object(text.partition("\n")[0]) and "\n{" in text else "JSON"
     elif file_suffix(path) == ".json" and text:
         return "JSON" if text.startswith(("{", "[")) else NOT_JSON
-    elif _is_xml(text, path, complete=len(start) < SAMPLE):
+    elif _is_xml(text, path, complete=complete):
         kind = "XML"
     else:
         return ""
@@ -70,6 +69,18 @@ def refuse_markup(path: Path, name: str, encoding: str = "auto") -> None:
     raise KeelError(f"{what}: {KINDS[kind][1] if kind in KINDS else remedy}")
 
 
+def note_tag_lines(path: Path, name: str, encoding: str, on_event: OnEvent) -> None:
+    """Report lines that are only tags, such as <doc id="12"> of WikiExtractor, at the beginning of plain text."""
+    text = _beginning(path, encoding)[0]
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    tags = [(number, line) for number, line in lines if (tag := TAG.fullmatch(line)) and (tag[3] or tag["close"])]
+    if not tags or (tags[0] != lines[0] and len(tags) * LEAST_TAG_SHARE < len(lines)):
+        return
+    number, first = tags[0]
+    what = f"{len(tags):,} of the first {len(lines):,} lines are only tags ({first[:40]}), which are read as words"
+    note(on_event, f"{name}:{number}: {what}: remove these lines if they are markup")
+
+
 def read_json_document(path: Path, name: str, encoding: str = "auto") -> Any:
     """The value in a file that is one JSON document."""
     text = open_text(path, encoding).document()
@@ -79,6 +90,16 @@ def read_json_document(path: Path, name: str, encoding: str = "auto") -> Any:
         raise KeelError(f"{name}:{error.lineno}: this is not JSON ({error.msg}): correct it") from None
     except RecursionError:
         raise KeelError(f"{name} is nested too deeply: is it damaged?") from None
+
+
+def _beginning(path: Path, encoding: str) -> tuple[str, bool]:
+    """The beginning of a file, and whether this is all; empty if the encoding is unknown, which is reported later."""
+    start = first_bytes(path, SAMPLE)
+    try:
+        text = start.decode(detect_encoding(start) if encoding == "auto" else encoding, "ignore")
+    except LookupError:
+        return "", True
+    return text, len(start) < SAMPLE
 
 
 def _is_json(text: str) -> bool:
