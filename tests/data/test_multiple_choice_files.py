@@ -213,3 +213,9 @@ def test_published_files(data_dir: Path, name: str, count: int, most: int):
     assert len(found) == count
     assert found.kind == ChoiceLabel()
     assert max(map(len, found.choices)) == most
+
+
+def test_a_passage_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    write_text(tmp_path, "RACE/1.txt", "[" * 200_000)
+    with pytest.raises(KeelError, match=r"1\.txt is nested too deeply"):
+        read_choices(tmp_path / "RACE")

@@ -172,6 +172,8 @@ def _from_folder(path: Path, archive: Path | None) -> Iterator[Example]:
             record = json.loads(text)
         except ValueError as error:
             raise KeelError(f"{location} is not JSON ({error}): give RACE passages, one per file") from None
+        except RecursionError:
+            raise KeelError(f"{location} is nested too deeply: is it damaged?") from None
         if not isinstance(record, dict):
             raise KeelError(f"{location} is not a JSON object: give RACE passages, one per file")
         yield from _from_record(record, location, DEFAULT_COLUMNS)
