@@ -462,3 +462,14 @@ def test_sentences_with_commas_on_standard_input_are_texts(monkeypatch: pytest.M
     stdin(monkeypatch, "words,other\nso good,1\nso bad,2\n")
     found = read_examples("-", pair=False, columns=Columns(text_column="words"))
     assert found.texts == ["so good", "so bad"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_no_part_of_a_table_is_left_after_an_error(tmp_path: Path, name: str) -> None:
+    def rows() -> Any:
+        yield ["a", 1]
+        raise KeelError("the second row")
+
+    with pytest.raises(KeelError, match="the second row"):
+        write_table(tmp_path / name, ["text", "label"], rows())
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
         part.replace(path)
     except OSError as error:
         raise KeelError(f"{path} cannot be written ({error.strerror}): choose another file") from None
+    finally:  # also where a row could not be made
+        with suppress(OSError):
+            part.unlink()
 
 
 def _cell(value: Any) -> str:
