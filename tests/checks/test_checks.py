@@ -310,3 +310,8 @@ def test_a_json_array_that_cannot_be_read_is_not_called_text(tmp_path: Path, mon
     (finding,) = (each for each in check(file).findings if each.severity == "error")
     assert finding.where == f"{file}:1"
     assert "more than 50 characters" in finding.cause
+
+
+def test_the_repr_counts_findings() -> None:
+    report = Report(files={"a": {}}, findings=[Finding("note", "a", "b"), Finding("error", "a", "b")])
+    assert repr(report) == "Report(a: 1 error, 0 warnings, 1 note)"

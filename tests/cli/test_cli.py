@@ -533,3 +533,13 @@ def test_predicted_tags_stand_beside_the_true_ones_in_a_scheme_that_conlleval_kn
         code, out, err = run("predict", tmp_path / "m", path, "--conll", *more)
         assert code == 0, err
         assert out.startswith("in O O\nnew B-LOC B-LOC\nyork I-LOC I-LOC\n\nrome B-LOC B-LOC\nis O O\n\n")
+    code, _, err = run("predict", tmp_path / "m", path, "--conll", "--out", tmp_path / "out.csv")
+    assert (code, "--conll" in err) == (2, True)
+
+
+def test_a_long_name_of_a_fact_is_followed_by_a_space(run: Run, tmp_path: Path) -> None:
+    rows = [("so good", "1"), ("so bad", "0"), ("fine", "1"), ("poor", "0")] * 10
+    finetune("onehot", rows, task="classify", device="cpu", out=tmp_path / "m")
+    _, out, _ = run("info", tmp_path / "m")
+    (line,) = [line for line in out.splitlines() if line.startswith("score cross-validation")]
+    assert re.match(r"score cross-validation: \S", line)

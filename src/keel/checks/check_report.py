@@ -57,7 +57,7 @@ class Report:
 
     def __repr__(self) -> str:
         counts = Counter(finding.severity for finding in self.findings)
-        return f"Report({', '.join(self.files)}: {', '.join(f'{counts[each]} {each}s' for each in SEVERITIES)})"
+        return f"Report({', '.join(self.files)}: {', '.join(pluralize(counts[each], each) for each in SEVERITIES)})"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -91,11 +91,11 @@ class Report:
         """The report as text."""
         for name, facts in self.files.items():
             yield name
-            yield from (f"  {fact + ':':20}{_text(value)}" for fact, value in facts.items())
+            yield from (f"  {fact + ':':19} {_text(value)}" for fact, value in facts.items())
         for finding in self._by_severity():
             yield str(finding)
         for fact, value in self.forecast.items():
-            yield f"{fact + ':':20}{_text(value)}"
+            yield f"{fact + ':':19} {_text(value)}"
         counts = Counter(finding.severity for finding in self.findings)
         yield f"{pluralize(counts['error'], 'error')}, {pluralize(counts['warning'], 'warning')}"
 

@@ -72,6 +72,8 @@ def predict(options: Namespace, console: Console) -> Answer:
     first = options.file[0]
     if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often a text
         raise KeelError(f"there is no file {first[:60]}: give a file with a text per line, or - for stdin")
+    if options.conll and "out" in options.settings:
+        raise UsageError("--conll prints tags, and --out writes a table of texts: leave one of them out")
     models, files = _models_and_files(options, console)
     records = inference.predict(models, labelled_source(files), on_event=console, **options.settings)
     if "out" in options.settings:

@@ -80,7 +80,7 @@ def convert(options: Namespace, console: Console) -> Answer:
 def info(options: Namespace, console: Console) -> Answer:
     """Describe a model, a run, tokens, a word vector file or this machine."""
     facts = describe(options.folder)
-    return Answer(lines=[f"{name + ':':16}{value}" for name, value in facts.items()], data=facts)
+    return Answer(lines=[f"{name + ':':15} {value}" for name, value in facts.items()], data=facts)
 
 
 @command("learn", "[--out DIR]", argument("--out", "DIR", "The folder for all files. [keel-demo]", default="keel-demo"))
