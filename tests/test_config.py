@@ -232,3 +232,17 @@ def test_bounds_of_the_annotation_are_enforced_wherever_a_setting_is_made(
     ):
         with pytest.raises(UsageError, match=sentence):
             make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "nearest"),
+    [
+        (Bert, "mask", "mask_rate"),
+        (Bert, "num_hidden_layers", "layers"),
+        (plan.Train, "step", "steps"),
+        (Columns, "form", "format"),
+    ],
+)
+def test_an_unknown_setting_of_an_object_names_the_nearest(settings: Any, name: str, nearest: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{settings.__name__}: unknown name '{name}'.*'{nearest}'"):
+        settings(**{name: 3})

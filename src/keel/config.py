@@ -140,8 +140,9 @@ class Validated:
     def __new__(cls, **fields: Any) -> Self:
         hints = _hints(cls)
         for name, value in fields.items():  # before any __post_init__, and no subclass can forget it
-            if name in hints:
-                _typed(hints[name], value, f"{cls.__name__}: {name}")
+            if name not in hints:
+                raise unknown_name(name, hints, cls.__name__)
+            _typed(hints[name], value, f"{cls.__name__}: {name}")
         settings = super().__new__(cls)
         defaults = {each.name: each.default for each in dataclasses.fields(cast(Any, cls))}
         replaced = fields.keys() >= hints.keys()
