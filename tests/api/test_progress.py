@@ -1,6 +1,8 @@
 """Progress in Python: a console by default, none with progress=False or an on_event of one's own."""
 
+import pathlib
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -72,3 +74,22 @@ def test_what_a_notebook_shows_is_escaped(cell: Cell) -> None:
     with Console() as console:
         console({"event": "step", **step})
     assert "&lt;b&gt;" in cell.shown[-1]["text/html"]
+
+
+def test_a_recorded_call_names_parallel_files(tmp_path: Path) -> None:
+    both = tmp_path / "a.en", tmp_path / "a.de"
+    for path in both:
+        path.write_text("one two\nthree four\n" * 6)
+    system = keel.Seq2seq(width=8, attention_dim=8)
+    model = keel.finetune(system, both, task="seq2seq", steps=1, batch=4, dev=None, device="cpu", progress=False)
+    recorded: list[Any] = []
+    names = {"finetune": lambda *given, **_: recorded.append(given), "Seq2seq": keel.Seq2seq}
+    eval(model.card.command, {"keel": SimpleNamespace(**names), "pathlib": pathlib})
+    assert recorded == [(system, both)]
+
+
+def test_the_card_names_what_a_threshold_applies_to(tmp_path: Path) -> None:
+    rows = [("so good", ["x", "y"]), ("so bad", ["y"]), ("fine", [])] * 8
+    keel.finetune(BERT, rows, task="classify", threshold=0.4, out=tmp_path / "m", progress=False, **QUICK)
+    card = " ".join((tmp_path / "m" / "README.md").read_text().split())
+    assert "threshold 0.4 to the probabilities" in card

@@ -37,6 +37,9 @@ def _argument(value: Any) -> str:
     if isinstance(value, Validated):
         settings = ", ".join(f"{name}={_argument(each)}" for name, each in value.non_default().items())
         return f"keel.{type(value).__name__}({settings})"
+    if isinstance(value, list | tuple) and value and all(isinstance(each, Path) for each in value):
+        files = ", ".join(f"pathlib.Path({str(each)!r})" for each in value)  # a str in a list is a text
+        return (f"[{files}]" if isinstance(value, list) else f"({files})") if len(files) <= MAX_ARGUMENT else "..."
     text = repr(str(value) if isinstance(value, Path) else value)
     plain = isinstance(value, str | Path | int | float | None) and len(text) <= MAX_ARGUMENT
     return text if plain else "..."

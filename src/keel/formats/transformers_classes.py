@@ -7,8 +7,8 @@ from keel.formats.stored_model import CLASS_SUFFIXES, LABEL_COUNTS, StoredModel,
 
 KEEL_TYPE = "keel-"
 """Prefix of a `model_type` whose task only Keel can load: transformers would add a random head to the encoder."""
-DECISIONS = ("temperature", "threshold", "null_threshold")
-"""Fields of a task that say how labels follow from logits, which are those of transformers."""
+DECISIONS = {"temperature": "logits", "threshold": "probabilities", "null_threshold": "null odds"}
+"""Fields of a task that say how labels follow from logits, which are those of transformers, and what they apply to."""
 STANDARD_TASK = {"name", "kind", LABEL_COUNTS, "lm_loss", *DECISIONS}
 """Fields of a task whose head is a linear layer, as in transformers' classes."""
 PIPELINE_TAGS = {
@@ -66,8 +66,9 @@ def describe_readers(stored: StoredModel) -> str:
     if classes := auto_classes(stored):
         names = ", ".join(f"`{name}`" for name in classes)
         sentence = f"`keel.Model.load` and transformers ({names}) read this folder with equal outputs."
-        if tuned := [f"{name} {stored.task[name]:g}" for name in DECISIONS if name in stored.task]:
-            sentence += f" Only Keel applies {' and '.join(tuned)} to the logits."
+        found = {name: of for name, of in DECISIONS.items() if name in stored.task}
+        if tuned := [f"{name} {stored.task[name]:g} to the {of}" for name, of in found.items()]:
+            sentence += f" Only Keel applies {' and '.join(tuned)}."
     elif architecture.in_transformers:
         sentence = "Only `keel.Model.load` reads this folder, as transformers has no class with this task head;"
         sentence += f" the encoder alone loads by `transformers.{architecture.bare}.from_pretrained`."
