@@ -1,7 +1,7 @@
 """Errors for the user: one sentence with what is wrong, where, and the remedy.
 
 Messages are written once, with settings as command-line flags (`--train.steps`). Python callers read the argument's
-name instead (`train.steps`); the command line shows messages unchanged, inside `naming_flags`.
+name instead (`steps`); the command line shows messages unchanged, inside `naming_flags`.
 """
 
 import re
@@ -29,8 +29,13 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
 KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"
 """A whole command to copy, or quoted data."""
 FLAG = re.compile(KEPT + r"|(?<![\w/\\-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9._-]*[a-z0-9])(?![\w/])", re.DOTALL)
-VALUE = re.compile(r" (?:(?P<number>\d[\w.%]*\w|\d%?)|(?P<word>[a-z0-9]+)\b)")
-WORDS = {"labels": ("single", "multi", "regression"), "dedup": ("lines", "documents")}
+VALUE = re.compile(r" (?:(?P<number>\d[\w.%]*\w|\d%?)|(?P<word>[a-z0-9]+(?:\|[a-z0-9]+)*)\b)")
+WORDS = {
+    "labels": ("single", "multi", "regression"),
+    "dedup": ("lines", "documents"),
+    "tokenizer": ("wordpiece", "bpe", "words", "characters"),
+    "format": ("columns", "slashes", "text"),
+}
 """Flags whose value is one of these words; every word after --task is a value, and true and false are everywhere."""
 
 _flags_named = False
@@ -71,8 +76,8 @@ def for_caller(message: str) -> str:
     parts: list[str] = []
     end = 0
     for found in FLAG.finditer(message):
-        name = ARGUMENTS.get(found["name"], found["name"] or "").replace("-", "_")
-        if name.rpartition(".")[2] not in KNOWN:  # kept, or the name of a file
+        name = ARGUMENTS.get(found["name"], found["name"] or "").replace("-", "_").rpartition(".")[2]
+        if name not in KNOWN:  # kept, or the name of a file
             continue
         parts.append(message[end : found.start()])
         end = found.end()
@@ -82,8 +87,8 @@ def for_caller(message: str) -> str:
         elif value and (value["number"] or value["word"] in ("true", "false")):
             name += f"={value['number'] or value['word'].capitalize()}"
             end = value.end()
-        elif value and (name == "task" or value["word"] in WORDS.get(name, ())):
-            name += f"={value['word']!r}"
+        elif value and (name == "task" or {*value["word"].split("|")} <= {*WORDS.get(name, ())}):
+            name += f"={' or '.join(map(repr, value['word'].split('|')))}"
             end = value.end()
         parts.append(name)
     return "".join([*parts, message[end:]])

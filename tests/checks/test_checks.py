@@ -135,7 +135,7 @@ def test_too_little_text_is_an_error(tmp_path: Path, text: str, sentence: str) -
 
 def test_one_document(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("One sentence. Then another.\nAnd a third.\n")
-    find_one(check(tmp_path / "c.txt"), "warning", "single document", "system.pair_objective")
+    find_one(check(tmp_path / "c.txt"), "warning", "single document", "use pair_objective")
 
 
 def test_unknown_tokens(chinese_corpus: Path, model: Model) -> None:
