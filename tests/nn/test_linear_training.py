@@ -17,6 +17,7 @@ from keel.data.examples import Columns
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.model import Model
 from keel.systems.bert import Bert
+from keel.tasks import task
 from keel.tasks.classify import TextClassification
 from keel.training.linear_solver import SparseRows, fit_linear
 
@@ -58,6 +59,14 @@ def regularised_slope(
     strength = -(weight.grad * weight.detach()).sum() / weight.detach().square().sum()
     assert strength >= 0
     return float(max((weight.grad + strength * weight.detach()).abs().max(), bias.grad.abs().max()))
+
+
+def test_more_vectors_than_are_cached_are_computed(bert: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = labelled(40)
+    cached = finetune(bert, examples, freeze=True, dev=None, progress=False)
+    monkeypatch.setattr(task, "MAX_CACHED", 0)
+    computed = finetune(bert, examples, freeze=True, dev=None, progress=False)
+    assert computed.predict([text for text, _ in examples]) == cached.predict([text for text, _ in examples])
 
 
 def test_a_dense_matrix_gives_the_solution_of_the_same_sparse_one() -> None:

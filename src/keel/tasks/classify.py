@@ -101,10 +101,9 @@ class TextClassification(Task):
         return nn.functional.normalize(pooled) * pooled.shape[-1] ** 0.5 if self.head.normalize else pooled
 
     def classifier_inputs(self, data: EncodedExamples) -> Tensor:
-        """[examples, inputs of the classifier] of a frozen encoder's cached features: their mean over the windows of a
-        text, since logits are averaged."""
-        assert data.features is not None
-        weighted = data.features.float().cpu() * torch.from_numpy(data.weights)[:, None]
+        """[examples, inputs of the classifier] of a frozen encoder's features: their mean over the windows of a text,
+        since logits are averaged."""
+        weighted = self.frozen_features(data).float().cpu() * torch.from_numpy(data.weights)[:, None]
         found = weighted.new_zeros(len(data.examples), weighted.shape[1])
         return found.index_add_(0, torch.from_numpy(data.example_indices), weighted)
 

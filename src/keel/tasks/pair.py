@@ -89,8 +89,7 @@ class PairClassification(TextClassification):
     def classifier_inputs(self, data: EncodedExamples) -> Tensor:
         if not self.siamese:  # both orders of a pair are added
             return super().classifier_inputs(data)
-        assert data.features is not None
-        return compare_vectors(*data.features.float().cpu().view(len(data.examples), 2, -1).unbind(1))
+        return compare_vectors(*self.frozen_features(data).float().cpu().view(len(data.examples), 2, -1).unbind(1))
 
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits; with both orders the summands of each sequence; with siamese encoding [batch,

@@ -304,7 +304,7 @@ class Task(EncoderObjective):
         count = len(starts) - 1 if data.selected is None else len(data.selected)
         layers = 1 if self.mix is None else self.encoder.layer_count
         cacheable = cacheable and 4 * count * layers * self.encoder.width <= MAX_CACHED
-        return replace(data, features=self._frozen_features(data)) if cacheable else data
+        return replace(data, features=self.frozen_features(data)) if cacheable else data
 
     def least_lrs(self) -> dict[nn.Parameter, float]:
         return {} if self.mix is None else {self.mix.scores: MIX_LR}
@@ -401,8 +401,10 @@ class Task(EncoderObjective):
         )
         return (result for _, result in batches)
 
-    def _frozen_features(self, data: EncodedExamples) -> Tensor:
-        """[sequences or selected, (layers,) width]: the head's inputs, on the GPU if they fit well."""
+    def frozen_features(self, data: EncodedExamples) -> Tensor:
+        """[sequences or selected, (layers,) width]: the head's inputs, cached or computed, on the GPU if they fit."""
+        if data.features is not None:
+            return data.features
         features = torch.empty(0)
         count = len(data.example_indices) if data.selected is None else len(data.selected)
         batch_size = 512 if next(self.parameters()).is_cuda else 64  # GPUs wait for launches, CPUs for their cache
