@@ -2,7 +2,7 @@
 
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
@@ -32,6 +32,60 @@ class Bar:
     points: Sequence[float] = ()
     """Values of the single runs."""
     highlighted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """The axes of a chart: sides of the plot in pixels, and the values at them."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    low: float
+    """Value of x at the left side, `high` that at the right side."""
+    high: float
+    ticks: Sequence[float]
+    """Ticks of y, the first at the bottom, the last at the top."""
+    inset: float = 0.0
+    """Pixels between the left side and `low`."""
+
+    def x(self, value: float) -> float:
+        """Pixel of a value across."""
+        return linear_scale(self.low, self.high, self.left + self.inset, self.right)(value)
+
+    def y(self, value: float) -> float:
+        """Pixel of a value upward."""
+        return linear_scale(self.ticks[0], self.ticks[-1], self.bottom, self.top)(value)
+
+    def points(self, curve: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Pixels of the (x, y) points of a curve."""
+        return [(self.x(x), self.y(y)) for x, y in curve]
+
+    def draw(self, svg: Element, across: str, upward: str, xs: Mapping[float, str], *, vertical: bool = False) -> None:
+        """Add both names, the grid, and the ticks of y and `xs`, those with their text; `vertical` adds lines there."""
+        for tick in self.ticks:
+            y = self.y(tick)
+            svg.append(tag("line", class_="grid", x1=self.left, x2=self.right, y1=y, y2=y))
+            svg.append(tag("text", f"{tick:g}", class_="faint", x=self.left - 8, y=y + 4, text_anchor="end"))
+        svg.append(tag("text", upward, class_="faint", x=0, y=13))
+        for value, text in xs.items():
+            x = self.x(value)
+            if vertical:
+                svg.append(tag("line", class_="grid", x1=x, x2=x, y1=self.top, y2=self.bottom))
+            svg.append(tag("text", text, class_="faint", x=x, y=self.bottom + 19, text_anchor="middle"))
+        svg.append(tag("text", across, class_="faint", x=self.right, y=self.bottom + 38, text_anchor="end"))
+
+
+def linear_scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """The pixel of a value: `start` for `low`, `end` for `high`."""
+    return lambda value: float(start + (end - start) * (value - low) / ((high - low) or 1.0))
+
+
+def polyline(points: Iterable[tuple[float, float]], name: str, kind: str, style: str | None = None) -> Element:
+    """A line through pixels, with its name as a tooltip."""
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return tag("polyline", tag("title", name), class_=kind, points=line, style=style)
 
 
 def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
@@ -65,29 +119,16 @@ def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
 
 def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, upward: str) -> Element:
     """Up to two curves through (x, y) points, each labelled at its end."""
-    left, right, top, height = 48, 110, 26, 230
     points = [point for curve in curves.values() for point in curve]
     last = max(x for x, _ in points)
-    xs, ys = ticks_between(0.0, last), ticks_between(min(y for _, y in points), max(y for _, y in points))
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        share = (y - ys[0]) / ((ys[-1] - ys[0]) or 1.0)
-        return left + (WIDTH - left - right) * x / (last or 1.0), top + height * (1 - share)
-
-    svg = tag("svg", viewBox=f"0 0 {WIDTH} {top + height + 44}", role="img")
-    for tick in ys:
-        y = place(0, tick)[1]
-        svg.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=y, y2=y))
-        svg.append(tag("text", f"{tick:g}", class_="faint", x=left - 8, y=y + 4, text_anchor="end"))
-    for tick in (tick for tick in xs if tick <= last):
-        x = place(tick, ys[0])[0]
-        svg.append(tag("text", f"{tick:,g}", class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
-    svg.append(tag("text", upward, class_="faint", x=0, y=14))
-    svg.append(tag("text", across, class_="faint", x=WIDTH - right, y=top + height + 38, text_anchor="end"))
+    ys = ticks_between(min(y for _, y in points), max(y for _, y in points))
+    axes = Axes(left=48, right=WIDTH - 110, top=26, bottom=256, low=0.0, high=last, ticks=ys)
+    svg = tag("svg", viewBox=f"0 0 {WIDTH} {axes.bottom + 44}", role="img")
+    axes.draw(svg, across, upward, {tick: f"{tick:,g}" for tick in ticks_between(0.0, last) if tick <= last})
     names: list[tuple[float, float, str]] = []
     for kind, (name, curve) in zip(("curve", "curve second"), curves.items(), strict=False):
-        placed = [place(x, y) for x, y in curve]
-        svg.append(tag("polyline", class_=kind, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in placed)))
+        placed = axes.points(curve)
+        svg.append(polyline(placed, name, kind))
         names.append((placed[-1][1] + 4, placed[-1][0] + 8, name))
     lowest = -math.inf
     for y, x, name in sorted(names):

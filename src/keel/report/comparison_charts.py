@@ -1,7 +1,7 @@
 """Charts of a comparison as SVG: ranking, cost against quality, learning curves, pairwise verdicts."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
@@ -10,7 +10,7 @@ import numpy as np
 from keel.metrics.comparison_results import Cell, Column, Comparison
 from keel.metrics.scores import score_name
 from keel.metrics.significance import PairwiseTest
-from keel.report.charts import WIDTH, text_width, ticks_between
+from keel.report.charts import WIDTH, Axes, linear_scale, polyline, text_width, ticks_between
 from keel.report.html_page import tag
 from keel.report.scatter_map import place_label
 
@@ -32,7 +32,7 @@ def ranking_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
     left, right, step = min(_room(width), max(text_width(cell.row) for cell in cells)) + 20, 66, 34
     bounds = [bound for cell in cells for bound in _bounds(cell)]
     ticks = ticks_between(min(bounds), max(bounds))
-    place = _linear(ticks[0], ticks[-1], left, width - right)
+    place = linear_scale(ticks[0], ticks[-1], left, width - right)
     height = step * len(cells)
     svg = _canvas(height + 46, width)
     for tick in ticks:
@@ -58,23 +58,17 @@ def ranking_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
 def cost_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
     """Score against the seconds of pre-training and one fine-tuning, in logarithmic scale; the line connects the
     systems that no cheaper one surpasses."""
-    left, right, top, height = 54, 24, 24, 300
+    left, bottom = 54, 324
     seconds = [max(0.01, cell.total_seconds) for cell in cells]
     low, high = math.log10(min(seconds)) - 0.15, math.log10(max(seconds)) + 0.35
     low, high = min(low, high - 1), max(high, low + 1)
     values = [cell.score.value for cell in cells]
     ticks = ticks_between(min(values), max(values))
-    across, upward = _linear(low, high, left, width - right), _linear(ticks[0], ticks[-1], top + height, top)
-    svg = _canvas(top + height + 44, width)
-    _y_axis(svg, ticks, upward, (left, width - right), score_name(cells[0].metric))
-    for value, name in CLOCK:
-        if low <= math.log10(value) <= high:
-            x = across(math.log10(value))
-            svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=top + height))
-            svg.append(tag("text", name, class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
-    across_name = "time to pre-train and fine-tune"
-    svg.append(tag("text", across_name, class_="faint", x=width - right, y=top + height + 38, text_anchor="end"))
-    points = np.array([[across(math.log10(x)), upward(y)] for x, y in zip(seconds, values, strict=True)])
+    axes = Axes(left=left, right=width - 24, top=24, bottom=bottom, low=low, high=high, ticks=ticks)
+    svg = _canvas(bottom + 44, width)
+    clock = {math.log10(value): name for value, name in CLOCK if low <= math.log10(value) <= high}
+    axes.draw(svg, "time to pre-train and fine-tune", score_name(cells[0].metric), clock, vertical=True)
+    points = np.array(axes.points(zip(map(math.log10, seconds), values, strict=True)))
     order = sorted(range(len(cells)), key=lambda index: (seconds[index], -values[index]))
     front = [index for rank, index in enumerate(order) if all(values[index] > values[other] for other in order[:rank])]
     if len(front) > 1:
@@ -82,7 +76,7 @@ def cost_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
         svg.append(tag("polyline", class_="curve thin", points=path))
     along = [np.linspace(points[one], points[two], 40) for one, two in pairwise(front)]  # no label on the line
     taken = np.concatenate([points, *along])
-    axis = [[0.0, 0.0, left, top + height]]
+    axis = [[0.0, 0.0, left, bottom]]
     boxes = np.vstack([np.hstack([taken - 5, taken + 5]), axis])
     for index, (x, y) in enumerate(points.tolist()):
         hint = f"{cells[index].row}: {values[index]:.3f}, {seconds[index]:,.1f} s"
@@ -90,7 +84,7 @@ def cost_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
         svg.append(tag("circle", tag("title", hint), class_=kind, cx=x, cy=y, r=4.5))
     for index in [*front, *(index for index in order if index not in front)]:
         shown = _cut(cells[index].row, _room(width))
-        label = place_label(shown, points[index], boxes, float(width), float(top + height))
+        label = place_label(shown, points[index], boxes, float(width), float(bottom))
         if label is not None:
             box, led = label
             boxes = np.vstack([boxes, box])
@@ -109,36 +103,25 @@ def learning_curves(comparison: Comparison, column: Column, width: int = WIDTH) 
         for row in [cell.row for cell in comparison.ranking(column)]
     }
     wide = min(_room(width), max(map(text_width, curves)))
-    left, right, top, height = 54, wide + 34, 24, max(260, 18 * len(curves))
+    right, top, bottom = width - wide - 34, 24, 24 + max(260, 18 * len(curves))
     values = [value for curve in curves.values() for _, value in curve]
     ticks = ticks_between(min(values), max(values))
-    across = _linear(math.log10(sizes[0]), math.log10(sizes[-1]), left + 8, width - right)
-    upward = _linear(ticks[0], ticks[-1], top + height, top)
-    svg = _canvas(top + height + 44, width)
-    metric = comparison.ranking(column)[0].metric
-    _y_axis(svg, ticks, upward, (left, width - right), score_name(metric))
-    for size in sizes:
-        x = across(math.log10(size))
-        svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=top + height))
-        svg.append(tag("text", f"{size:,}", class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
-    svg.append(
-        tag("text", "training examples", class_="faint", x=width - right, y=top + height + 38, text_anchor="end")
-    )
+    low, high = math.log10(sizes[0]), math.log10(sizes[-1])
+    axes = Axes(left=54, right=right, top=top, bottom=bottom, low=low, high=high, ticks=ticks, inset=8)
+    svg = _canvas(bottom + 44, width)
+    metric = score_name(comparison.ranking(column)[0].metric)
+    axes.draw(svg, "training examples", metric, {math.log10(size): f"{size:,}" for size in sizes}, vertical=True)
     ends: list[tuple[float, str, str]] = []
     for number, (row, curve) in enumerate(curves.items()):
-        points = [(across(math.log10(size)), upward(value)) for size, value in curve]
+        points = axes.points((math.log10(size), value) for size, value in curve)
         kind = f"line colour{number % COLOURS}" + (" dashed" if number >= COLOURS else "")
-        svg.append(
-            tag("polyline", tag("title", row), class_=kind, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
-        )
+        svg.append(polyline(points, row, kind))
         svg.extend(tag("circle", class_=f"fill{number % COLOURS}", cx=x, cy=y, r=3.0) for x, y in points)
         ends.append((points[-1][1], row, f"fill{number % COLOURS}"))
-    for (y, row, kind), at in zip(
-        sorted(ends), _spread([y for y, _, _ in sorted(ends)], 17, top + height), strict=True
-    ):
-        x = width - right
-        svg.append(tag("line", class_="leader", x1=x + 5, y1=y, x2=x + 20, y2=at))
-        svg.append(tag("text", tag("title", row), _cut(row, _room(width)), class_=kind, x=x + 24, y=at + 4.5))
+    ends.sort()
+    for (y, row, kind), at in zip(ends, _spread([y for y, _, _ in ends], 17, bottom), strict=True):
+        svg.append(tag("line", class_="leader", x1=right + 5, y1=y, x2=right + 20, y2=at))
+        svg.append(tag("text", tag("title", row), _cut(row, _room(width)), class_=kind, x=right + 24, y=at + 4.5))
     return svg
 
 
@@ -179,20 +162,6 @@ def _canvas(height: float, width: float) -> Element:
 def _room(width: float) -> float:
     """Pixels of a system's name; a longer one is cut, and shown when the mouse is over it."""
     return MAX_LABEL if width >= WIDTH else 0.3 * width
-
-
-def _y_axis(
-    svg: Element, ticks: Sequence[float], upward: Callable[[float], float], sides: tuple[float, float], name: str
-) -> None:
-    for tick in ticks:
-        svg.append(tag("line", class_="grid", x1=sides[0], x2=sides[1], y1=upward(tick), y2=upward(tick)))
-        svg.append(tag("text", f"{tick:g}", class_="faint", x=sides[0] - 8, y=upward(tick) + 4, text_anchor="end"))
-    svg.append(tag("text", name, class_="faint", x=0, y=13))
-
-
-def _linear(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """The place of a value between `start` and `end`."""
-    return lambda value: float(start + (end - start) * (value - low) / ((high - low) or 1.0))
 
 
 def _bounds(cell: Cell) -> tuple[float, ...]:

@@ -6,10 +6,10 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from keel.report.charts import text_width, ticks_between
+from keel.report.charts import WIDTH, Axes, polyline, text_width, ticks_between
 from keel.report.html_page import Page, tag
 
-WIDTH, LEFT, TOP, HEIGHT = 720, 62, 26, 240
+LEFT, TOP, BOTTOM = 62, 26, 266
 COLOURS = ("#2f7fb8", "#d9822b", "#3f9b57", "#c2475a", "#8a63b8", "#8c6d4f", "#c76fa8", "#7a8894", "#a3a52c", "#2aa5ab")
 """Colours of curves, readable on light and on dark paper; further curves are dashed."""
 MAX_POINTS = 400
@@ -49,32 +49,18 @@ def run_curves(curves: Mapping[str, Curve], runs: Sequence[str], *, across: str,
     charts, so that a run has the same colour in each."""
     points = [point for curve in curves.values() for point in curve]
     last = max(x for x, _ in points)
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    xs, ys = ticks_between(0.0, last), ticks_between(low, high)
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        share = (y - ys[0]) / ((ys[-1] - ys[0]) or 1.0)
-        return LEFT + (WIDTH - LEFT - 12) * x / (last or 1.0), TOP + HEIGHT * (1 - share)
-
-    keys, height = _legend(list(curves), runs, TOP + HEIGHT + 58)
+    ys = ticks_between(min(y for _, y in points), max(y for _, y in points))
+    axes = Axes(left=LEFT, right=WIDTH - 12, top=TOP, bottom=BOTTOM, low=0.0, high=last, ticks=ys)
+    keys, height = _legend(list(curves), runs, BOTTOM + 58)
     svg = tag("svg", viewBox=f"0 0 {WIDTH} {height:.0f}", role="img")
-    for tick in ys:
-        y = place(0, tick)[1]
-        svg.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 12, y1=y, y2=y))
-        svg.append(tag("text", f"{tick:g}", class_="faint", x=LEFT - 8, y=y + 4, text_anchor="end"))
-    for tick in (tick for tick in xs if tick <= last):
-        x = place(tick, ys[0])[0]
-        svg.append(tag("text", f"{tick:,g}", class_="faint", x=x, y=TOP + HEIGHT + 19, text_anchor="middle"))
-    svg.append(tag("text", upward, class_="faint", x=0, y=14))
-    svg.append(tag("text", across, class_="faint", x=WIDTH - 12, y=TOP + HEIGHT + 36, text_anchor="end"))
+    axes.draw(svg, across, upward, {tick: f"{tick:,g}" for tick in ticks_between(0.0, last) if tick <= last})
     for name, curve in curves.items():
         number = runs.index(name)
-        placed = [place(x, y) for x, y in _averaged(curve)]
+        placed = axes.points(_averaged(curve))
         if len(placed) == 1:
             svg.append(tag("circle", tag("title", name), cx=placed[0][0], cy=placed[0][1], r=3.5, style=_fill(number)))
             continue
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-        svg.append(tag("polyline", tag("title", name), class_="curve", points=line, style=_stroke(number)))
+        svg.append(polyline(placed, name, "curve", _stroke(number)))
     svg.extend(keys)
     return svg
 
