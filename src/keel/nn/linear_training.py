@@ -1,5 +1,6 @@
 """Training of a task's last linear layer on fixed features as a convex problem, inside the one training loop."""
 
+from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any, ClassVar
 
@@ -59,7 +60,7 @@ class LinearTraining(CustomUpdate):
         with torch.no_grad():
             errors = self._class_errors if isinstance(kind, SingleLabel) else None
             seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
-            groups, outputs = _text_groups(data.examples, indices), self.task.labels.outputs
+            groups, outputs = text_groups(data.examples, indices), self.task.labels.outputs
             strengths = DENSE_STRENGTHS if isinstance(rows, Tensor) else STRENGTHS
             found = fit_linear(
                 rows, targets, outputs, losses, self.l2, seed, errors, groups=groups, strengths=strengths
@@ -83,12 +84,10 @@ class LinearTraining(CustomUpdate):
 
     def fold_scores(self) -> dict[str, Any] | None:
         """Accuracy on the held-out examples of each fold, if there were folds and classes."""
-        errors = self.fold_errors[self.fold_errors >= 0].tolist()
-        if len(errors) < 2 or not isinstance(self.task.labels.kind, SingleLabel):
+        if not isinstance(self.task.labels.kind, SingleLabel):
             return None
-        values = [1 - error for error in errors]
         main = "accuracy" if self.task.class_weights is None else "weighted_accuracy"
-        return {"main": main, "mean": mean(values), "std": stdev(values), "values": values}
+        return fold_accuracies(self.fold_errors[self.fold_errors >= 0].tolist(), main)
 
     def _class_errors(self, logits: Tensor, targets: Tensor) -> Tensor:
         wrong = (logits.argmax(1) != targets).float()
@@ -118,7 +117,15 @@ class FrozenEncoderTraining(LinearTraining):
         super().store(scaled, bias - scaled @ self.center)
 
 
-def _text_groups(examples: Any, indices: np.ndarray) -> np.ndarray:
+def fold_accuracies(errors: Sequence[float], main: str = "accuracy") -> dict[str, Any] | None:
+    """The mean and each value of 1 - error, for the model card; None for fewer than two folds."""
+    if len(errors) < 2:
+        return None
+    values = [1 - error for error in errors]
+    return {"main": main, "mean": mean(values), "std": stdev(values), "values": values}
+
+
+def text_groups(examples: Any, indices: np.ndarray) -> np.ndarray:
     """[rows] the number of each one's text: duplicates, and the windows of a text, share it."""
     numbers: dict[str, int] = {}
     groups = [numbers.setdefault(key, len(numbers)) for key in examples.text_keys()]

@@ -79,8 +79,7 @@ def fit_linear(
     """Minimise the sum of losses + l2 / 2 ||weight||^2: for classes, l2 is 1 / C in scikit-learn, but 2 / C for two,
     which have one vector of weights there and two opposite ones here. `rows` may be a dense matrix [examples, width].
 
-    l2 = 0: the strength of least held-out loss among those whose held-out error (default: loss) is within one standard
-    error of the best one's; the standard error is that of the difference, since both are measured on the same examples.
+    l2 = 0: the strength that `within_one_standard_error` chooses by held-out errors (default: losses).
     `groups` [examples] numbers from 0 what a fold does not divide; a single group cannot be held out, and l2 is 1 then.
     """
     if isinstance(rows, Tensor):
@@ -96,16 +95,24 @@ def fit_linear(
     elif not l2:
         held_out = _held_out(groups, seed)  # [examples, folds]
         losses_of, errors_of = problem.cross_validate(losses, errors or losses, held_out, strengths)
-        single = errors_of.sum(2)[:, held_out.sum(1) > 0]  # [strengths, examples]
-        worse = single - single[single.mean(1).argmin()]
-        tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
-        chosen = int(losses_of.sum((1, 2)).where(tolerated, torch.inf).argmin())
+        chosen = within_one_standard_error(errors_of.sum(2)[:, held_out.sum(1) > 0], losses_of.sum((1, 2)))
         l2, fold_errors = strengths[chosen], tuple((errors_of[chosen].sum(0) / held_out.sum(0)).tolist())
     solution = problem.zeros(1)
     for strength in [*(each for each in strengths if fold_errors and each > l2), l2]:  # as in cross-validation
         solution = problem.solve(losses, torch.ones(len(targets), 1), strength, solution)
     weight = torch.zeros(width, outputs).index_copy_(0, used, solution[:-1])
     return LinearFit(weight, solution[-1], l2, fold_errors)
+
+
+def within_one_standard_error(errors: Tensor, losses: Tensor) -> int:
+    """The setting of least loss among those whose error is within one standard error of the best one's.
+
+    `errors` [settings, examples] and `losses` [settings] are measured on the same held-out examples, so the standard
+    error is that of the difference.
+    """
+    worse = errors - errors[errors.mean(1).argmin()]
+    tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
+    return int(losses.where(tolerated, torch.inf).argmin())
 
 
 def _held_out(groups: np.ndarray, seed: int) -> Tensor:
