@@ -18,7 +18,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.fasttext import FastText
-from keel.systems.fasttext_classifier import BagTraining, label_log_probs, label_tree
+from keel.systems.fasttext_classifier import CANDIDATE_LRS, BagTraining, label_log_probs, label_tree
 from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
@@ -222,7 +222,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
 def test_epochs_lr_and_buckets_follow_the_data_unless_given() -> None:
     rng = np.random.default_rng(0)
     examples = [(" ".join(rng.choice(["a", "b", "c", "d", "e"], 4)), str(number % 2)) for number in range(100)]
-    train = finetune("fasttext", examples, dev=None, threads=1).card.recipe["train"]
+    train = finetune("fasttext", examples, dev=None, threads=1, autotune=False).card.recipe["train"]
     assert (train["epochs"], train["lr"]) == (100, 1.0)
     model = finetune("fasttext", examples, dev=None, threads=1, epochs=2, lr=0.1, buckets=3000)
     train = model.card.recipe["train"]
@@ -232,10 +232,98 @@ def test_epochs_lr_and_buckets_follow_the_data_unless_given() -> None:
     assert new.card.recipe["train"]["epochs"] == 0
     assert isinstance(new.system, FastText)
     assert new.system.word_ngrams == 2
-    assert new.system.buckets == 32, "25 bigrams of 5 words, and 5 with the end of the line"
+    assert new.system.buckets == 128, "four for each of 25 bigrams of 5 words, and of 5 with the end of the line"
     policy = new.system.finetuning_policy
     assert policy.fit_to_size(1_000_000) == {"epochs": 5, "lr": 0.5}
     assert policy.by_data_size.keys() == policy.fit_to_size(10).keys()
+
+
+def noisy_examples(count: int, informative: float) -> list[tuple[str, str]]:
+    """Texts of rare words, with a word for the label in a share of them; two thirds are "yes"."""
+    rng = np.random.default_rng(1)
+    found = []
+    for number in range(count):
+        words = [f"w{word}" for word in rng.integers(0, 400, 8)]
+        label = "yes" if rng.random() < 2 / 3 else "no"
+        found.append((" ".join([*words, f"is{label}", str(number)] if rng.random() < informative else words), label))
+    return found
+
+
+def test_autotune_does_not_learn_noise() -> None:
+    """Where texts do not tell their labels, the most frequent one is predicted; fixed settings fit the noise."""
+    examples = noisy_examples(1300, 0)
+    train, test = examples[:1200], [text for text, _ in examples[1200:]]
+    plain = finetune("fasttext", train, dev=None, threads=1, autotune=False)
+    assert {each.label for each in plain.predict(test)} == {"yes", "no"}
+    tuned = finetune("fasttext", train, threads=1)
+    assert {each.label for each in tuned.predict(test)} == {"yes"}
+    assert tuned.card.recipe["train"]["lr"] == min(CANDIDATE_LRS)
+
+
+def test_autotune_learns_on_all_texts_and_scores_folds() -> None:
+    train = noisy_examples(150, 1)
+    events: list[dict[str, Any]] = []
+    model = finetune("fasttext", train, threads=1, on_event=events.append)
+    assert model.card.text.startswith("150 examples"), "none are held out by default"
+    folds = model.card.scores["cross-validation"]
+    assert len(folds["values"]) == 3
+    assert folds["mean"] > 0.9
+    lr = model.card.recipe["train"]["lr"]
+    assert any(f"learning rate {lr:g}, chosen by cross-validation" in str(event) for event in events)
+    again = finetune("fasttext", train, threads=1)
+    for name, tensor in again.tensors().items():
+        assert torch.equal(tensor, model.tensors()[name])
+    assert finetune("fasttext", train, threads=2).card.recipe["train"]["lr"] == lr, "the choice is deterministic"
+    several = [(text, [label]) for text, label in train]
+    assert "cross-validation" not in finetune("fasttext", several, labels="multi", threads=1).card.scores
+
+
+def test_given_lr_or_epochs_are_the_published_updates() -> None:
+    train = noisy_examples(60, 1)
+    given: dict[str, Any] = {"dev": None, "threads": 1, "lr": 0.5, "epochs": 5}
+    plain = finetune("fasttext", train, autotune=False, **given)
+    model = finetune("fasttext", train, **given)
+    assert "cross-validation" not in model.card.scores
+    assert model.system == plain.system
+    for name, tensor in plain.tensors().items():
+        assert torch.equal(tensor, model.tensors()[name])
+    with pytest.raises(UsageError, match="autotune chooses the learning rate"):
+        finetune("fasttext", train, autotune=True, **given)
+
+
+def test_rates_are_factors_of_the_learning_rate_of_rows() -> None:
+    """The kernel's update equals the gradient's with a learning rate for each row, higher for rare words."""
+    ours, data = prepared(TEXTS, word_ngrams=2, autotune=True)
+    ours.setup(data)
+    torch.nn.init.normal_(ours.task.classifier.weight)
+    encoder = ours.task.encoder
+    rates = {"task.encoder.words.weight": ours.rates.inputs, "task.encoder.grams.weight": ours.rates.grams}
+    ids = [ours.task.tokenizer.id_of(word) for word in ("slow", "and", "</s>")]
+    assert rates["task.encoder.words.weight"][ids[0]] > rates["task.encoder.words.weight"][ids[1]]
+    assert rates["task.encoder.words.weight"][ids[1]] > rates["task.encoder.words.weight"][ids[2]] > 0
+    assert len(ours.rates.grams) == len(encoder.grams.weight)
+    theirs, rng, lr = deepcopy(ours).double(), CounterRng(seed=3, step=2, first_example=4), 0.05
+    ours.update(data, rng, range(9), lr, 1)
+    for row in range(9):
+        theirs.zero_grad()
+        theirs(theirs.batch(data, rng, range(row, row + 1)))[0]["loss"].backward()
+        with torch.no_grad():
+            for name, parameter in theirs.named_parameters():
+                if parameter.grad is not None:
+                    factor = torch.from_numpy(rates[name]).double()[:, None] if name in rates else 1.0
+                    parameter.sub_(lr * factor * parameter.grad)
+    for name, parameter in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name].double(), parameter, rtol=1e-4, atol=1e-5)
+
+
+def test_unseen_ngrams_rarely_share_a_vector_with_seen_ones() -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in rng.integers(0, 300, 10)) for _ in range(300)]
+    examples = [(text, str(number % 2)) for number, text in enumerate(texts[:200])]
+    model = finetune("fasttext", examples, dev=None, threads=1, epochs=1)
+    encoder: Any = model.encoder
+    trained = (encoder.grams.weight != 0).any(1).float().mean()
+    assert 0 < trained < 0.3
 
 
 def test_labels_without_classes_are_refused_before_training() -> None:

@@ -12,7 +12,7 @@ from keel.api.run_folder import hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, VocabularySettings, merge_settings
 from keel.api.starting_point import save_model
 from keel.api.sweeps import Sweep
-from keel.config import Doc, Ge, enforces_bounds, to_dict
+from keel.config import Doc, Ge, enforces_bounds, replace, to_dict
 from keel.data.examples import Columns
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
@@ -134,7 +134,7 @@ def finetune(
             hardware=hardware(world.device, best.history),
             scores=scores,
             data_fingerprint=examples.everything.fingerprint(),
-            recipe={**setup.recipe, "train": to_dict(plan)},
+            recipe={**setup.recipe, "train": to_dict(replace(plan, lr=best.lr))},
         )
         tuned = best.task
         model = Model(

@@ -1,5 +1,6 @@
 """The runs of one fine-tuning: several seeds or folds, and the choice of the best run."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -30,7 +31,7 @@ from keel.tasks.auxiliary_lm import AuxiliaryLM
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import pick_device
 from keel.training.loop import History, fit
-from keel.training.objective import Objective
+from keel.training.objective import CustomUpdate, Objective
 
 FEW_STEPS, FEW_TEXTS = 30, 10_000
 """Updates by batches, and by single texts, below which a run is likely to underfit."""
@@ -50,6 +51,8 @@ class FineTuningRun:
     folds: dict[str, Any] | None = None
     """Scores of the cross-validation that is part of training, if it is."""
     test: Scores | None = None
+    lr: float = 0.0
+    """The peak learning rate: the given one, or the one that training chose."""
 
 
 @dataclass(frozen=True)
@@ -137,17 +140,20 @@ class FineTuningRuns:
         seeded = replace(self.setup.train, seed=seed)
         # A language model predicts any word, so no embeddings can be left out.
         with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
+            if isinstance(objective, CustomUpdate):
+                lr = objective.choose_lr(narrow, epochs=seeded.epochs, batch=seeded.batch, seed=seed)
+                seeded = replace(seeded, lr=lr or seeded.lr)
             history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
-        folds = objective.fold_scores() if isinstance(objective, LinearTraining) else None
+        folds = objective.fold_scores() if isinstance(objective, CustomUpdate) else None
         for message in objective.notes() if objective else ():
             note(self.report, message)
         if dev is None:
-            return FineTuningRun(task, history, None, folds)
+            return FineTuningRun(task, history, None, folds, lr=seeded.lr)
         if tune:
             task.tune_decisions(dev, self.report)
         scores = task.score(dev, task.predict(dev, on_event=self.report))
         self.report({"event": "scores", "on": "dev", "seed": seed, **which, **scores.to_dict()})
-        return FineTuningRun(task, history, scores, folds)
+        return FineTuningRun(task, history, scores, folds, lr=seeded.lr)
 
     def name_seed(self, seed: int) -> str:
         """The name of a run: "seed 0", or "seed 0, lr 0.0001" in a sweep."""
@@ -195,7 +201,7 @@ class FineTuningRuns:
                 which = {"run": self.name_seed(seed), "runs": seeds}
                 self.report({"event": "scores", "on": "test", "seed": seed, **which, **tested.to_dict()})
                 on_test.append(tested)
-                tuned = FineTuningRun(tuned.task, tuned.history, tuned.scores, tuned.folds, tested)
+                tuned = dataclasses.replace(tuned, test=tested)
             if best is None or (tuned.scores and self.choice_value(tuned) > self.choice_value(best)):
                 best = tuned
         assert best is not None

@@ -133,6 +133,7 @@ class FineTuningSetup:
             VocabularySettings(),
             only=start.finetuning_fields if parent else None,
         )
+        system = system.finetuning_policy.adapt_to_given(settings)
         if parent and text != VocabularySettings():
             changed = ", ".join(f"--text.{name}" for name in text.non_default())
             raise UsageError(f"{parent.card.title or 'the model'} has its tokenizer already: leave out {changed}")
@@ -171,12 +172,15 @@ class FineTuningSetup:
     @property
     def solves(self) -> bool:
         """Whether the classifier is solved for instead of trained by gradients."""
-        by_gradients = self.freeze or self.has_network or not self.task.labels_texts
-        return self.solves_frozen or (self.system.finetuning_policy.solves and not by_gradients)
+        return self.solves_frozen or (self.system.finetuning_policy.solves and not self._by_gradients)
+
+    @property
+    def _by_gradients(self) -> bool:
+        return self.freeze or self.has_network or not self.task.labels_texts
 
     def default_dev(self, examples: Examples, labels: Labels, runs: int) -> str:
         """Validation examples by default: a share, or none if training yields scores and nothing else needs them."""
-        if runs > 1 or self.head.tuned_on_dev or not self.solves:
+        if runs > 1 or self.head.tuned_on_dev or (self._by_gradients and not self.solves_frozen):
             return "10%"
         texts = len(set(examples.text_keys()))
         if self.solves_frozen:

@@ -175,6 +175,7 @@ class SystemKeywords(TypedDict, total=False):
     kept_buckets: int
     supervised: bool
     label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
+    autotune: bool
     head_dim: int
     mlp_ratio: float
     attention_dropout: float

@@ -123,13 +123,54 @@ def _sum_rows(table, rows, count, total):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _add_to_rows(table, rows, count, change):
-    """Add a change to rows of a table."""
+def _add_to_rows(table, rows, count, change, rates):
+    """Add a change to rows of a table, times the rate of each row if there are rates."""
     width = len(change)
-    for n in range(count):
-        a = table[rows[n]]
-        for i in range(width):
-            a[i] += change[i]
+    if len(rates) > 0:
+        for n in range(count):
+            a, rate = table[rows[n]], rates[rows[n]]
+            for i in range(width):
+                a[i] += rate * change[i]
+    else:
+        for n in range(count):
+            a = table[rows[n]]
+            for i in range(width):
+                a[i] += change[i]
+
+
+@njit(cache=True, nogil=True)
+def count_texts(order, bags, inputs, grams):
+    """Fill in the number of texts of `order` that contain each row of the word vectors, and of the n-gram vectors."""
+    bag_starts, ids, words, parts, starts = bags[:5]
+    last_input, last_gram = np.full(len(inputs), -1, np.int64), np.full(len(grams), -1, np.int64)
+    for text in order:
+        for unit in ids[bag_starts[text] : bag_starts[text + 1]]:
+            word = words[unit]
+            if word >= 0 and last_input[word] != text:
+                last_input[word] = text
+                inputs[word] += 1
+            for part in range(starts[unit], starts[unit + 1]):
+                gram = parts[part]
+                if last_gram[gram] != text:
+                    last_gram[gram] = text
+                    grams[gram] += 1
+
+
+@njit(cache=True, nogil=True)
+def mean_vectors(order, bags, inputs, grams, means):
+    """Fill in the mean vector of each text of `order`; zeros for one without vectors."""
+    bag_starts, ids, words, parts, starts = bags[:5]
+    for number in range(len(order)):
+        mean, count = means[number], 0
+        mean[:] = 0
+        for unit in ids[bag_starts[order[number]] : bag_starts[order[number] + 1]]:
+            if words[unit] >= 0:
+                mean += inputs[words[unit]]
+                count += 1
+            for part in range(starts[unit], starts[unit + 1]):
+                mean += grams[parts[part]]
+                count += 1
+        mean /= np.float32(max(1, count))
 
 
 @njit(cache=True, nogil=True)
@@ -159,14 +200,16 @@ def _errors(scores, labels, count, softmax, errors):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def update_classifier(order, states, bags, inputs, grams, outputs, tree, sampling, negatives, softmax, lr):
+def update_classifier(order, states, bags, inputs, grams, outputs, rates, tree, sampling, negatives, softmax, lr):
     """Update by the texts of `order`, with an RNG state for each; return the sum of losses and the numbers of texts and
     words.
 
-    `bags` are the arrays of _BagArrays in systems/fasttext_classifier.py, `tree` the paths to the classes (HuffmanTree)
-    and `sampling` the alias table of negatives; a loss without them gets empty ones.
+    `bags` are the arrays of _BagArrays in systems/fasttext_classifier.py, `rates` factors of the learning rate of each
+    row of inputs and of grams (empty: 1), `tree` the paths to the classes (HuffmanTree) and `sampling` the alias table
+    of negatives; a loss without them gets empty ones.
     """
     bag_starts, ids, words, parts, starts, classes, targets = bags
+    input_rates, gram_rates = rates
     nodes, signs, lengths = tree
     probabilities, aliases = sampling
     width, most = inputs.shape[1], max(len(outputs), 1 + negatives, nodes.shape[1])
@@ -232,7 +275,7 @@ def update_classifier(order, states, bags, inputs, grams, outputs, tree, samplin
                 row[i] += step * hidden[i]
         for i in range(width):
             change[i] *= share
-        _add_to_rows(inputs, own_rows, owned, change)
-        _add_to_rows(grams, gram_rows, found, change)
+        _add_to_rows(inputs, own_rows, owned, change, input_rates)
+        _add_to_rows(grams, gram_rows, found, change, gram_rates)
         learned += 1
     return loss, learned, read

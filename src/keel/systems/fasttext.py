@@ -5,7 +5,7 @@ with common subwords share parameters, and out-of-vocabulary words have vectors.
 of rows (buckets).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
@@ -23,6 +23,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import EncoderOutput
 from keel.systems.fasttext_classifier import (
+    AUTOTUNE_BELOW,
     END_OF_LINE,
     LABEL_PREFIX,
     BagTraining,
@@ -42,7 +43,11 @@ UPDATES, MOST_EPOCHS = 40_000, 100
 """Updates by single texts that a classifier needs, and the most epochs to reach them."""
 SMALL, SMALL_LR, LARGE_LR = 20_000, 1.0, 0.5
 """Learning rates of a classifier for fewer texts than SMALL, and for more."""
-MOST_BUCKETS = 2_000_000
+MOST_BUCKETS, BUCKETS_PER_NGRAM = 2_000_000, 4
+"""Most buckets of a classifier, and how many it has for each distinct n-gram of its texts: with one, half of the unseen
+n-grams of a new text would share the vector of a seen one."""
+CLASSIFIER_WIDTH = 32
+"""Width of a new classifier, whose vectors only need to tell labels apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ class FastText(Word2vec):
     max_n: Annotated[int, Ge(0)] = 6
     """Longest character n-grams; 0: words only."""
     buckets: Annotated[int, Ge(0)] = MOST_BUCKETS
-    """Hash buckets of n-gram vectors; 0, for a classifier: as many as it has distinct n-grams, to a power of two."""
+    """Hash buckets of n-gram vectors; 0, for a classifier: four for each distinct n-gram, to a power of two."""
     kept_buckets: Annotated[int, Ge(-1)] = -1
     """Buckets left in a pruned model; -1: not pruned."""
     supervised: bool = False
@@ -63,6 +68,9 @@ class FastText(Word2vec):
     """Longest word n-grams of a classifier; 1: words only."""
     label_loss: LabelLoss = "softmax"
     """Loss of a classifier: softmax, hierarchical softmax, negative sampling, one-vs-all (always so if multi-label)."""
+    autotune: bool = False
+    """Choose a single-label classifier's learning rate by cross-validation if it has fewer than 20,000 texts, and
+    let rare words and n-grams learn faster; false, --lr or --epochs: fastText's own updates."""
     sampling_power: float = 0.5
     subsample: float = 1e-4
 
@@ -116,14 +124,16 @@ class FastText(Word2vec):
 
     @property
     def finetuning_fields(self) -> tuple[str, ...]:
-        return "word_ngrams", "label_loss", "negatives"
+        return "word_ngrams", "label_loss", "negatives", "autotune"
 
     @property
     def finetuning_policy(self) -> "FastTextFineTuning":
         return FastTextFineTuning(self)
 
     def from_scratch(self) -> Self:
-        return replace(self, supervised=True, min_n=0, max_n=0, word_ngrams=2, buckets=0)
+        return replace(
+            self, supervised=True, width=CLASSIFIER_WIDTH, min_n=0, max_n=0, word_ngrams=2, buckets=0, autotune=True
+        )
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
@@ -157,8 +167,17 @@ class FastTextFineTuning(FineTuningPolicy):
     system: FastText
     by_data_size: ClassVar[dict[str, str]] = {
         "epochs": f"5, more below {UPDATES // 5:,} texts: {UPDATES:,} / texts, at most {MOST_EPOCHS}",
-        "lr": f"{LARGE_LR:g}, {SMALL_LR:g} below {SMALL:,} texts",
+        "lr": f"{LARGE_LR:g}; below {SMALL:,} texts by cross-validation with --autotune, else {SMALL_LR:g}",
     }
+
+    def cross_validates(self, labels: LabelKind, texts: int) -> bool:
+        return self.system.autotune and isinstance(labels, SingleLabel) and 2 <= texts < AUTOTUNE_BELOW
+
+    def adapt_to_given(self, given: Collection[str]) -> FastText:
+        by_hand = {"lr", *Train.LENGTHS}.intersection(given)
+        if "autotune" in given and self.system.autotune and "lr" in by_hand:
+            raise UsageError("--autotune chooses the learning rate: leave out --lr or --autotune")
+        return replace(self.system, autotune=False) if by_hand and "autotune" not in given else self.system
 
     def fit_to_size(self, examples: int) -> dict[str, float]:
         epochs = min(MOST_EPOCHS, max(5.0, UPDATES / max(1, examples)))
@@ -170,22 +189,23 @@ class FastTextFineTuning(FineTuningPolicy):
         ids, lengths = tokenizer.encode_flat(list(texts))
         probe = FastTextFineTuning(replace(self.system, buckets=MOST_BUCKETS))
         *_, units = probe.subword_inputs(ids, np.append(0, np.cumsum(lengths)), tokenizer)
-        distinct = max(1, len(units.unit_ids.unique()))
-        return replace(self.system, buckets=min(MOST_BUCKETS, 1 << (distinct - 1).bit_length()))
+        wanted = BUCKETS_PER_NGRAM * max(1, len(units.unit_ids.unique()))
+        return replace(self.system, buckets=min(MOST_BUCKETS, 1 << (wanted - 1).bit_length()))
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)
 
     def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> FastText:
         if not labels_texts:  # word by word, without bags
-            return replace(self.system, supervised=False, label_loss="softmax", word_ngrams=1)
+            return replace(self.system, supervised=False, label_loss="softmax", word_ngrams=1, autotune=False)
         if frozen:  # the head is trained by gradients, as in any system
-            return replace(self.system, label_loss="softmax")
+            return replace(self.system, label_loss="softmax", autotune=False)
         if not kind.has_classes:
             remedy = "use --labels single to treat numbers as labels, or --freeze for regression on frozen vectors"
             raise UsageError(f"fastText's classifier does not support regression: {remedy}")
-        loss = self.system.label_loss if isinstance(kind, SingleLabel) else "one-vs-all"
-        return replace(self.system, supervised=True, label_loss=loss)
+        if not isinstance(kind, SingleLabel):
+            return replace(self.system, supervised=True, label_loss="one-vs-all", autotune=False)
+        return replace(self.system, supervised=True)
 
     def subword_inputs(
         self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
@@ -202,7 +222,9 @@ class FastTextFineTuning(FineTuningPolicy):
         return build_bags(positions[:-1], starts, end_unit, units, words, system.word_ngrams, system.buckets)
 
     def custom_update(self, task: Any) -> BagTraining | None:
-        return BagTraining(task, self.system.label_loss, self.system.negatives) if self.system.supervised else None
+        if not self.system.supervised:
+            return None
+        return BagTraining(task, self.system.label_loss, self.system.negatives, autotune=self.system.autotune)
 
     @property
     def solves_frozen(self) -> bool:

@@ -1,6 +1,6 @@
 """What all systems share: hyper-parameters, from which encoder and objective are built."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -200,6 +200,10 @@ class FineTuningPolicy:
     def fit_to_size(self, examples: int) -> dict[str, float]:
         """The settings of `by_data_size` for this number of examples."""
         return {}
+
+    def adapt_to_given(self, given: Collection[str]) -> "System":
+        """The system's settings beside these settings of the run, by name, that were given."""
+        return self.system
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with the tokens that this system needs beside those of the text."""

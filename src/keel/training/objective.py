@@ -158,6 +158,15 @@ class CustomUpdate(Objective):
     any_device: ClassVar[bool] = False
     """Whether the network may be on any device, and in several processes, which then make the same updates."""
 
+    def choose_lr(self, data: Any, *, epochs: float, batch: int, seed: int) -> float | None:
+        """The peak learning rate that cross-validation on the dataset chooses, before the first step (also on resume);
+        None to keep the given one."""
+        return None
+
+    def fold_scores(self) -> dict[str, Any] | None:
+        """Scores on the held-out examples of each fold, if training included a cross-validation."""
+        return None
+
     def update(self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int) -> Sums:
         """Update the parameters by the examples of one step; returns the sum of each loss, and counts as in `counts`.
 
