@@ -201,6 +201,24 @@ def test_resume_is_bit_exact_with_one_thread(tmp_path: Path) -> None:
         finetune("fasttext", TEXTS, out=tmp_path / "cut", **settings)
 
 
+def test_an_autotuned_run_resumes_bit_for_bit(tmp_path: Path) -> None:
+    import os
+    import signal
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    examples, settings = noisy_examples(150, 1), {"threads": 1, "log_every": 1}
+    with pytest.raises(Interrupted):
+        finetune("fasttext", examples, out=tmp_path / "cut", on_event=stop, **settings)  # pyright: ignore[reportArgumentType]
+    cut = finetune("fasttext", examples, out=tmp_path / "cut", **settings)  # pyright: ignore[reportArgumentType]
+    whole = finetune("fasttext", examples, **settings)  # pyright: ignore[reportArgumentType]
+    assert cut.card.recipe["train"]["lr"] == whole.card.recipe["train"]["lr"]
+    for name, tensor in cut.tensors().items():
+        assert torch.equal(tensor, whole.tensors()[name])
+
+
 def test_two_threads_reach_the_same_predictions() -> None:
     model = finetune("fasttext", TEXTS * 5, **{**QUICK, "threads": 2})  # pyright: ignore[reportArgumentType]
     assert model.predict("warm and funny").label == "good"
