@@ -77,3 +77,10 @@ def test_a_list_in_a_recipe(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(recipe)
     assert main(["finetune", "--recipe", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "m")]) == 0
     assert len([*(tmp_path / "m" / "run").glob("seed-0,lr-*")]) == 2
+
+
+def test_an_unknown_score_is_refused_after_the_first_run_of_one_seed_too() -> None:
+    rows = [("good", "x"), ("bad", "y")] * 10
+    system = keel.Transformer(width=8, head_dim=8, layers=1)
+    with pytest.raises(UsageError, match="binary_f1"):
+        keel.finetune(system, rows, dev=rows, steps=1, select_by="binary_f2", progress=False)

@@ -188,6 +188,7 @@ class FineTuningRuns:
         `scores`. `first` is the run of the first seed, if a sweep has made it."""
         data = self.prepare(examples) if first is None or seeds > 1 else None
         best: FineTuningRun | None = None
+        best_value = 0.0
         on_dev: list[Scores] = []
         on_test: list[Scores] = []
         for seed in range(self.setup.train.seed, self.setup.train.seed + seeds):
@@ -202,8 +203,9 @@ class FineTuningRuns:
                 self.report({"event": "scores", "on": "test", "seed": seed, **which, **tested.to_dict()})
                 on_test.append(tested)
                 tuned = dataclasses.replace(tuned, test=tested)
-            if best is None or (tuned.scores and self.choice_value(tuned) > self.choice_value(best)):
-                best = tuned
+            value = self.choice_value(tuned)
+            if best is None or value > best_value:
+                best, best_value = tuned, value
         assert best is not None
         if self.setup.train.epochs and (advice := self.advice(best.history.steps, len(examples))):
             note(self.report, advice)
