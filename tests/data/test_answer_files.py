@@ -89,6 +89,23 @@ def test_an_answer_elsewhere_is_found_and_an_absent_one_reported(tmp_path: Path)
     assert report.files[str(path)]["task"] == "answer (detected)"
 
 
+def test_check_lists_every_answer_that_is_not_at_its_offset(tmp_path: Path):
+    """A training mentions the first ones."""
+    path = write(tmp_path / "train.json", squad(*(question(f"q{number}", start=2) for number in range(30))))
+    notes: list[str] = []
+    read_answers(path, on_event=lambda event: notes.append(event["text"]))
+    assert "q9" in notes[0]
+    assert "q10" not in notes[0]
+    (moved,) = (each for each in keel.check(path).findings if each.severity == "warning")
+    assert all(f"q{number}" in f"{moved.where} {moved.cause}" for number in range(30))
+    notes.clear()
+    read_answers(
+        [((PASSAGE, "Where?"), {"text": "Oslo", "answer_start": 2})] * 2, on_event=lambda e: notes.append(e["text"])
+    )
+    assert "item 0 of the list" in notes[0]
+    assert "item 1" in notes[0]
+
+
 @pytest.mark.parametrize(("start", "wanted"), [(14, 14), (15, 14), (40, 33), (None, 14), (-5, 14)])
 def test_the_nearest_occurrence_is_taken(start: int | None, wanted: int):
     assert find_answer(PASSAGE, "Oslo", start) == wanted
@@ -100,6 +117,10 @@ def test_the_nearest_occurrence_is_taken(start: int | None, wanted: int):
         (squad(question() | {"question": ""}), "question q1", "question is empty"),
         (squad(question() | {"answers": [{"text": "Oslo", "answer_start": "x"}]}), "question q1", "not a number"),
         (squad(question() | {"answers": 3}), "question q1", "answer is 3"),
+        (squad(question() | {"answers": [{"text": "Oslo", "answer_start": float("inf")}]}), "q1", "not a number"),
+        (squad(question() | {"answers": [{"text": None, "answer_start": 14}]}), "question q1", "answer is .*None"),
+        (squad(question() | {"answers": {"text": [1998], "answer_start": [3]}}), "question q1", "answer is 1998"),
+        (squad(question() | {"answers": {"text": ["Oslo"], "answer_start": [3, 4]}}), "q1", "1 answer has 2"),
         ({"paragraphs": [{"context": PASSAGE}]}, "paragraph 1", '"qas"'),
         ({"paragraphs": [7]}, "paragraph 1", "not an object"),
     ],

@@ -10,7 +10,7 @@ from keel.data.examples import Example, Examples
 from keel.data.label_kinds import SpanLabel
 from keel.data.markup import SQUAD, markup_kind, read_json_document
 from keel.data.memory_sources import Frame, is_null, is_records, plain_source, source_items
-from keel.data.row_errors import row_error
+from keel.data.row_errors import collects_row_errors, row_error
 from keel.data.table_sources import load_table, named_file, refuse_two_files
 from keel.data.tables import DEFAULT_COLUMNS, Columns
 from keel.errors import KeelError
@@ -24,7 +24,8 @@ STARTS = ("answer_start", "start", "answer_starts")
 IDS = ("id", "qid", "query_id", "question_id")
 TITLES = ("title", "id", "context_id")
 MAX_LISTED = 10
-"""Locations that a note lists."""
+"""Locations that a note lists; `keel check` lists up to MAX_CHECKED."""
+MAX_CHECKED = 1000
 EXPECTED = '{"context": ..., "question": ..., "answers": [{"text": ..., "answer_start": 0}]}'
 
 
@@ -51,7 +52,7 @@ def read_answers(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         found = [*_from_items(source_items(source), reading)]
     if not found:
         raise KeelError(f"{name} has no questions: give a SQuAD-like file, or lines such as {EXPECTED}")
-    reading.report(on_event)
+    reading.report(name, on_event)
     # Tables have an empty cell for a question without answer, and for one without label.
     labelled = any(example.label is not None and example.label.texts for example in found)  # pyright: ignore
     labelled = labelled or reading.has_unanswerable
@@ -105,14 +106,20 @@ class _Reading:
                 self.moved.append(location)
         return Example(question, passage, label, location, id=number, group=group or passage)  # pyright: ignore
 
-    def report(self, on_event: OnEvent) -> None:
-        """Notes on answers that do not match their offsets."""
+    def report(self, name: str, on_event: OnEvent) -> None:
+        """Notes on answers of the source `name` that do not match their offsets."""
+        most = MAX_CHECKED if collects_row_errors() else MAX_LISTED
         for locations, forms in ((self.moved, MOVED), (self.absent, MISSING)):
             if locations:
-                shown = [each.rpartition(" ")[2] for each in locations[1:MAX_LISTED]]
-                others = shown + ["..."] * (len(locations) > MAX_LISTED)
-                more = f" (also {', '.join(others)})" if others else ""
-                note(on_event, f"{locations[0]}: {pluralize(len(locations), *forms)}, first here{more}")
+                others = [_short_location(each, name) for each in locations[1:most]]
+                others += ["..."] * (len(locations) > most)
+                more = f", first here (also {', '.join(others)})" if others else ""
+                note(on_event, f"{locations[0]}: {pluralize(len(locations), *forms)}{more}")
+
+
+def _short_location(location: str, name: str) -> str:
+    """A location without the name of its source, which another one in the same sentence has."""
+    return location.removeprefix(f"{name} ").removeprefix("question ").removesuffix(" of the list")
 
 
 USED = "the nearest occurrence in the passage is used"
@@ -128,16 +135,14 @@ def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], 
     """Texts and given starts of answers: a text, several, {"text": ..., "answer_start": ...} or a list of these."""
     texts: list[Any]
     given: list[Any]
-    if hasattr(answers, "tolist"):  # an array of parquet
-        answers = answers.tolist()
-    match answers:
+    match answers := _plain(answers):
         case str():
             texts, given = ([answers], [starts]) if answers else ([], [])
         case {"text": str(text), **rest}:
             texts, given = ([text], [rest.get("answer_start")]) if text else ([], [])
-        case {"text": several, **rest}:
-            texts = [*several]
-            given = [*rest.get("answer_start", [None] * len(texts))]
+        case {"text": several, **rest} if isinstance(texts := _plain(several), list):
+            first = _plain(rest.get("answer_start", [None] * len(texts)))
+            given = first if isinstance(first, list) else [first]
         case [*items]:
             parts = [_answer_lists(item, None, location) for item in items]
             texts, given = [text for part in parts for text in part[0]], [start for part in parts for start in part[1]]
@@ -145,12 +150,20 @@ def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], 
                 given = [*starts]
         case _:
             raise KeelError(f"{location}: the answer is {answers!r:.60}: give a text, or {EXPECTED}")
-    if len(texts) != len(given) or not all(isinstance(text, str) for text in texts):
-        raise KeelError(f"{location}: {len(texts)} answers have {len(given)} starts: give one for each")
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise KeelError(f"{location}: the answer is {wrong[0]!r:.60}: give a text, or {EXPECTED}")
+    if len(texts) != len(given):
+        counts = f"{pluralize(len(texts), 'answer has', 'answers have')} {pluralize(len(given), 'answer_start')}"
+        raise KeelError(f"{location}: {counts}: give one for each")
     try:
         return texts, [None if is_null(start) or start == "" else int(start) for start in given]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise KeelError(f"{location}: an answer_start is not a number: correct it") from None
+
+
+def _plain(value: Any) -> Any:
+    """A list for a tuple or an array (of parquet)."""
+    return value.tolist() if hasattr(value, "tolist") else [*value] if isinstance(value, tuple) else value
 
 
 def _field(record: Mapping[str, Any], names: Sequence[str], own: str = "") -> Any:

@@ -49,3 +49,8 @@ def row_error(error: KeelError) -> None:
     if found is None or isinstance(error, UsageError):
         raise error
     found.add(error)
+
+
+def collects_row_errors() -> bool:
+    """Whether a check reads the file: it lists what a training only mentions."""
+    return _row_errors.get() is not None
