@@ -11,7 +11,7 @@ from keel.data.answer_files import read_answers
 from keel.data.answer_spans import ABSENT, GoldAnswers, find_answer
 from keel.data.example_splits import split_validation
 from keel.data.label_kinds import SpanLabel
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 
 PASSAGE = "Anna lives in Oslo. Ben lives in Oslo, too."
 
@@ -104,6 +104,18 @@ def test_check_lists_every_answer_that_is_not_at_its_offset(tmp_path: Path):
     )
     assert "item 0 of the list" in notes[0]
     assert "item 1" in notes[0]
+
+
+def test_check_knows_that_questions_share_a_passage(tmp_path: Path):
+    """The questions on one passage are no near-duplicates; equal ones with other answers show these."""
+    others = [question(f"q{number}") | {"question": f"Who is number {number}?"} for number in range(5)]
+    path = write(tmp_path / "train.json", squad(*others, question("a", "Oslo", 14), question("b", "Anna", 0)))
+    found = " ".join(each.cause for each in keel.check(path).findings)
+    assert "near-duplicate" not in found
+    assert "GoldAnswers" not in found
+    assert "here Anna" in found
+    with pytest.raises(UsageError, match="needs one table of texts"):
+        keel.check(path, fix=tmp_path / "fixed.csv")
 
 
 @pytest.mark.parametrize(("start", "wanted"), [(14, 14), (15, 14), (40, 33), (None, 14), (-5, 14)])

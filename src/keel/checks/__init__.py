@@ -126,7 +126,8 @@ def _check(
         for name, texts, locations in tested:
             report.findings += overlap_findings(name, texts, locations, others)
     if fix is not None:
-        if len(report.files) != 1 or not labelled or task not in ("", "classify", "pair"):
+        kind = labelled[0].kind if len(labelled) == len(report.files) == 1 else None
+        if kind is None or kind.default_task != "classify" or task not in ("", "classify", "pair"):
             raise UsageError("--fix needs one table of texts with labels: name one file, and its columns")
         table, pair = named.files[0] if named else source, labelled[0].seconds is not None
         if report.errors:

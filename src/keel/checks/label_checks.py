@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from keel.checks.check_report import Finding
-from keel.data.examples import Examples
+from keel.data.answer_spans import GoldAnswers
+from keel.data.examples import Example, Examples
 from keel.data.label_cleaning import describe_variants, has_mergeable_labels, label_variants
-from keel.data.label_kinds import MultiLabel, SingleLabel, TagLabels, TextTarget, label_names
+from keel.data.label_kinds import MultiLabel, SingleLabel, SpanLabel, TagLabels, TextTarget, label_names
 from keel.errors import KeelError
 from keel.events import pluralize
 from keel.model import MAX_UNKNOWN, Model
@@ -143,12 +144,20 @@ def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
             yield Finding("note", two.location, f"{what} (for example, of {one.location})")
         else:
             what = pluralize(len(other_label), "duplicate text has another label", "duplicate texts have other labels")
-            labels = f"here {two.label!r}, in {one.location} {one.label!r}"
-            yield Finding("warning", two.location, f"{what} ({labels})", "correct the wrong one")
+            labels = f"here {_shown_label(two)}, in {one.location} {_shown_label(one)}"
+            remedy = "correct the wrong one"
+            if isinstance(examples.kind, SpanLabel):  # annotators choose different spans
+                remedy = "give both answers to one question"
+            yield Finding("warning", two.location, f"{what} ({labels})", remedy)
     if same_label:
         one, two = (examples.locations[index] for index in same_label[0])
         what = pluralize(len(same_label), "duplicate example", "duplicate examples")
-        yield Finding("note", two, f"{what} (for example, of {one})", f"drop the copies with {CLEANING}")
+        remedy = "--clean (finetune)" if isinstance(examples.kind, SpanLabel) else CLEANING
+        yield Finding("note", two, f"{what} (for example, of {one})", f"drop the copies with {remedy}")
+
+
+def _shown_label(example: Example) -> str:
+    return str(example.label) if isinstance(example.label, GoldAnswers) else repr(example.label)
 
 
 def _counts(examples: Examples) -> Counter[str]:

@@ -19,9 +19,10 @@ def near_duplicate_findings(files: list[Examples]) -> Iterator[Finding]:
     keys = [examples.text_keys() for examples in files]
     minhashes = [signatures(each) for each in keys]
     for number, examples in enumerate(files):
-        pairs = [
-            (one, two) for one, two in near_duplicates(minhashes[number]) if keys[number][one] != keys[number][two]
-        ]
+        # The questions on one passage are alike, and a split keeps them together.
+        groups = np.unique(examples.groups, return_inverse=True)[1] if examples.groups else None
+        found = near_duplicates(minhashes[number], groups)
+        pairs = [(one, two) for one, two in found if keys[number][one] != keys[number][two]]
         if pairs:
             one, two = (examples.locations[index] for index in pairs[0])
             what = pluralize(len(pairs), "near-duplicate", "near-duplicates")
