@@ -11,6 +11,7 @@ import torch
 
 import keel
 from keel.data.answer_files import read_answers
+from keel.data.answer_spans import NO_ANSWER
 from keel.data.corpus import Corpus
 from keel.data.examples import Examples
 from keel.data.predictions import SpanAnswer
@@ -19,6 +20,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.metrics.item_scores import item_scores
 from keel.metrics.slices import slice_by_label
+from keel.model import Model
 from keel.tasks import TASKS
 from keel.tasks.answer import SpanAnswering
 from keel.tasks.answer_windows import CONTEXT, PASSAGE, QUESTION
@@ -265,16 +267,51 @@ def test_bad_use_is_refused():
         task.label_schema(read_answers([("Anna lives in Oslo .", "Where ?")]))
     with pytest.raises(KeelError, match="no answer occurs in its passage"):
         task.label_schema(read_answers([(("Anna lives in Oslo .", "Where ?"), "Rome")]))
-    with pytest.raises(UsageError, match="word2vec"):
+    with pytest.raises(UsageError, match="onehot has no vector for each word"):
         keel.finetune("onehot", items(10), task="answer", dev=None)
 
 
-def test_slices_by_label_are_the_questions_with_and_without_an_answer(questions: Examples):
+def test_answers_are_not_written_to_a_folder_with_the_name_of_a_file(questions: Examples, tmp_path: Path):
+    task = make_task(questions)
+    model = Model(system=task.system, tokenizer=task.tokenizer, encoder=task.encoder, task=task)
+    for name in ("predictions.json", "scored.csv"):
+        with pytest.raises(UsageError, match="name a folder"):
+            keel.predict(model, items(2), out=tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_slices_by_label_are_answerable_and_unanswerable_questions(questions: Examples):
     slices = slice_by_label(questions)
-    answerable = [index for index, answers in enumerate(questions.values) if answers.texts]
-    assert slices["answerable"] == answerable
-    assert sorted(slices["answerable"] + slices["unanswerable"]) == [*range(len(questions))]
-    assert slices["unanswerable"]
+    unanswerable = [index for index, value in enumerate(questions.values) if not value.texts]
+    assert slices["unanswerable"] == unanswerable
+    assert sorted(slices["answerable"] + unanswerable) == [*range(len(questions))]
+
+
+def test_a_slice_has_the_scores_that_its_questions_define(tmp_path: Path):
+    examples = items(12, 3, unanswerable=0.5)
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0)
+    model = keel.finetune(system, examples, task="answer", dev=None, steps=1)
+    scores = keel.evaluate(model, examples, slice="label")
+    head, rows = scores.slice_rows()
+    shown = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert shown["answerable"]["unanswerable accuracy"] == "-" == shown["unanswerable"]["answerable F1"]
+    assert sum(each.count for each in scores.slices) == 12
+    scores.write(tmp_path)
+
+
+def test_an_error_names_a_missing_answer(questions: Examples):
+    task = make_task(questions).eval()
+    task.null_threshold = -1e9  # never answers
+    scores = task.score(questions, task.predict(questions))
+    assert {error.predicted for error in scores.errors} == {NO_ANSWER}
+
+
+def test_passages_are_counted_and_not_questions(questions: Examples):
+    notes: list[str] = []
+    passage = " ".join(["Anna lives in Oslo ."] * 20)
+    asked = read_answers([((passage, "Where does Anna live ?"), "Oslo"), ((passage, "Who lives in Oslo ?"), "Anna")])
+    make_task(questions, 32).encode_examples(asked, on_event=lambda event: notes.append(event["text"]))
+    assert any("1 passage is too long" in text for text in notes)
 
 
 def test_scores_by_item_add_up_to_the_main_score(questions: Examples):

@@ -6,11 +6,20 @@ from typing import Any
 
 from keel.data.examples import Examples
 from keel.data.predictions import AnswerPredictions
-from keel.errors import KeelError
-from keel.events import OnEvent, note
+from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, note, pluralize
 from keel.training.checkpoint import write_json
 
 PREDICTIONS, N_BEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
+
+
+def check_answers_folder(folder: Path) -> None:
+    """Refuse the name of a file, such as predictions.json: there are three."""
+    if folder.suffix in (".json", ".jsonl", ".csv", ".tsv", ".txt", ".parquet", ".xlsx") and not folder.is_dir():
+        raise UsageError(
+            f"--out {folder} is the name of a file, and answers are written to a folder ({PREDICTIONS}, {N_BEST}, "
+            f"{NULL_ODDS}): name a folder, such as --out {folder.with_suffix('')}"
+        )
 
 
 def question_ids(examples: Examples) -> list[str]:
@@ -38,4 +47,4 @@ def write_answers(folder: Path, ids: Sequence[str], predictions: AnswerPredictio
         files[NULL_ODDS][number] = answer.null_odds
     for name, content in files.items():
         write_json(folder / name, content, indent=1)
-    note(on_event, f"{folder}: {', '.join(files)} for {len(ids):,} questions")
+    note(on_event, f"{folder}: {', '.join(files)} for {pluralize(len(ids), 'question')}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Unpack, overload
 
 import numpy as np
 
-from keel.api.answer_outputs import question_ids, write_answers
+from keel.api.answer_outputs import check_answers_folder, question_ids, write_answers
 from keel.api.keywords import PredictKeywords
 from keel.api.model_loading import ModelSource, load_model, load_models
 from keel.api.scored_tables import write_scored
@@ -71,6 +71,7 @@ def predict(
     if isinstance(task, TextClassification):
         roles = roles.for_texts()
     if out is not None and isinstance(task, SpanAnswering):
+        check_answers_folder(Path(out))
         return iter(_written_answers(task, task.read_examples(data, roles, on_event), Path(out), on_event))
     if out is not None:
         return iter(write_scored(ensemble, data, roles, Path(out), on_event))

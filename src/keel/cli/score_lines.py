@@ -8,6 +8,8 @@ from keel.metrics.scores import LabelSuspects, PredictionError, Scores
 from keel.report.text_table import aligned_lines
 
 SHOWN_ERRORS = 5
+LONGEST_SLICE = 40
+"""Characters of a slice's name; the rest of a longer value is not shown."""
 LARGEST_CONFUSION = 12
 """Labels up to which the confusion matrix is printed; of more, the most frequent confusions."""
 SHOWN_CONFUSIONS = 10
@@ -24,7 +26,7 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if scores.slices:
         head, rows = scores.slice_rows()
         yield "\nby slice"
-        yield from aligned_lines([["", *head[1:]], *rows])
+        yield from aligned_lines([["", *head[1:]], *([_shortened(row[0]), *row[1:]] for row in rows)])
     if scores.suspects is not None:
         yield from _suspect_lines(scores.suspects)
         return
@@ -36,6 +38,10 @@ def score_lines(scores: Scores) -> Iterator[str]:
         yield "\nmost confident errors"
     for error in scores.errors[:SHOWN_ERRORS]:
         yield _error_line(error, "predicted as", error.predicted or "an empty text")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_SLICE else f"{name[: LONGEST_SLICE - 1]}…"
 
 
 def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:

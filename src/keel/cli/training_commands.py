@@ -14,7 +14,7 @@ from keel.api.settings import SWEPT, TextSettings, VocabularySettings
 from keel.cli.command import Answer, command
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
-from keel.data.label_kinds import TagLabels, TextTarget
+from keel.data.label_kinds import SpanLabel, TagLabels, TextTarget
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
@@ -234,8 +234,11 @@ def finetune(options: Namespace, console: Console) -> Answer:
         lines.append(f"scalar mix: {layer_weights(tuned).brief()}")
     kind = tuned.task.labels.kind if tuned.task else None
     generates = isinstance(kind, TextTarget)
-    test = "TEST.source TEST.target" if generates else "TEST.conll" if isinstance(kind, TagLabels) else "TEST.tsv"
-    first = f'translate "..." --model {quote(out)}' if generates else f"predict {quote(out)} NEW.txt"
+    answers = isinstance(kind, SpanLabel)
+    test = "TEST.conll" if isinstance(kind, TagLabels) else "TEST.json" if answers else "TEST.tsv"
+    first = f"predict {quote(out)} {'NEW.json' if answers else 'NEW.txt'}"
+    if generates:
+        first, test = f'translate "..." --model {quote(out)}', "TEST.source TEST.target"
     lines += [f"next: keel {first}", f"      keel evaluate {quote(out)} {test}"]
     return Answer(lines=lines, data={"model": out, "scores": tuned.card.scores})
 

@@ -7,6 +7,9 @@ ABSENT = -1
 """Start of an answer that does not occur in its passage."""
 
 
+NO_ANSWER = "(no answer)"
+
+
 @dataclass(frozen=True)
 class GoldAnswers:
     """The gold answers of a question; none if the passage does not answer it."""
@@ -27,7 +30,7 @@ class GoldAnswers:
         return [(start, start + len(text)) for start, text in pairs if start != ABSENT and text]
 
     def __str__(self) -> str:
-        return " | ".join(dict.fromkeys(self.texts)) or "(no answer)"
+        return " | ".join(dict.fromkeys(self.texts)) or NO_ANSWER
 
 
 def find_answer(passage: str, text: str, start: int | None) -> int:

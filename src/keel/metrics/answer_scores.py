@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from keel.data.answer_spans import NO_ANSWER
 from keel.data.examples import Examples
 from keel.data.predictions import AnswerPredictions, SpanAnswer
 from keel.metrics.bootstrap import bootstrap, safe_ratio
@@ -56,11 +57,12 @@ def score_answers(examples: Examples, predictions: AnswerPredictions, *, seed: i
         values = {"answer_f1": weights @ found.f1 / count, "exact_match": weights @ found.exact / count}
         if not has_answer.all():
             answerable, rest = weights * has_answer, weights * ~has_answer
-            values["answerable_f1"] = safe_ratio(answerable @ found.f1, answerable.sum(1))
+            if has_answer.any():
+                values["answerable_f1"] = safe_ratio(answerable @ found.f1, answerable.sum(1))
             values["unanswerable_accuracy"] = safe_ratio(rest @ found.exact, rest.sum(1))
         return values
 
-    wrong, texts = np.flatnonzero(found.f1 == 0), [str(each) for each in predictions.answers]
+    wrong, texts = np.flatnonzero(found.f1 == 0), [str(each) or NO_ANSWER for each in predictions.answers]
     return Scores(
         main="answer_f1",
         values=bootstrap(statistics, count, np.random.default_rng(seed)),

@@ -175,9 +175,17 @@ class Scores:
         ]
 
     def slice_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Column names and a row for each slice: its name, its number of examples and its scores, as text."""
+        """Column names and a row for each slice: its name, its number of examples and its scores, as text; - where a
+        score is not defined."""
         names = list(self.values)
-        rows = [[each.name, f"{each.count:,}", *(f"{each.values[name]:.3f}" for name in names)] for each in self.slices]
+        rows = [
+            [
+                each.name,
+                f"{each.count:,}",
+                *(f"{each.values[name]:.3f}" if name in each.values else "-" for name in names),
+            ]
+            for each in self.slices
+        ]
         return ["slice", "examples", *map(score_name, names)], rows
 
     def to_dict(self) -> dict[str, Any]:

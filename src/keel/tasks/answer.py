@@ -61,11 +61,11 @@ class SpanAnswering(Task):
         null_threshold: float | None = None,
         **settings: Any,
     ):
+        if encoder.bag_of_words:
+            raise UsageError(f"{system.name} has no vector for each word, and --task answer needs them: use word2vec")
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.null_threshold = null_threshold
         """"No answer" is predicted if its score exceeds that of the best span by more; None: never."""
-        if encoder.bag_of_words:
-            raise UsageError(f"{system.name} has no vector for each word, and --task answer needs them: use word2vec")
         self.align = AlignedQuestion(encoder.width) if self.head.align else None
         if self.align is not None and self.network is None:
             self.width = self.align.width
@@ -128,8 +128,11 @@ class SpanAnswering(Task):
             examples = _trainable(examples, on_event)
         by_question = self._windows_of(examples)
         windows = [window for several in by_question for window in several]
-        if long := sum(len(several) > 1 for several in by_question):
-            what = f"{pluralize(long, 'passage is', 'passages are')} too long for one sequence of {self._room} tokens"
+        texts = examples.seconds or []
+        if long := {text for text, several in zip(texts, by_question, strict=True) if len(several) > 1}:
+            what = (
+                f"{pluralize(len(long), 'passage is', 'passages are')} too long for one sequence of {self._room} tokens"
+            )
             note(on_event, f"{examples.source}: {what}: split into windows that overlap")
         inputs = PackedInputs.from_inputs(
             [window.inputs for window in windows], np.array([len(several) for several in by_question])
