@@ -14,6 +14,7 @@ import keel
 from keel.api import comparison_processes
 from keel.api.comparison import _several
 from keel.api.comparison_processes import Processes, Work
+from keel.api.comparison_rows import resolve_rows
 from keel.api.comparison_worker import FinetuneJob, explain
 from keel.data.examples import read_examples
 from keel.metrics.comparison_results import Comparison
@@ -184,6 +185,25 @@ def test_a_system_is_pretrained_once_and_shared_by_seeds(tmp_path: Path) -> None
         progress=False,
     )  # fmt: skip
     assert again.to_dicts() == found.to_dicts()
+    both = keel.compare(
+        [*rows, keel.Word2vec(width=4)], corpus=str(corpus), equal="tokens", epochs=2, train=TRAIN, test=TEST, seeds=3,
+        out=tmp_path / "out", progress=False,
+    )  # fmt: skip
+    assert not both.failed()  # the stored model is found under the row's longer name
+    assert both.rows == ("word2vec (width 8)", "onehot", "word2vec (width 4)")
+    assert both.cells[0].seeds[0].seconds == found.cells[0].seeds[0].seconds
+    assert len([*(tmp_path / "out" / "models").iterdir()]) == 2
+
+
+def test_rows_of_one_name_are_told_apart_by_their_folders_or_settings(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vectors.txt").write_text(f"2 2\ngood 1 {len(name)}\n{name} 2 1\n")
+    files = [tmp_path / name / "vectors.txt" for name in ("old", "new")]
+    given = [*files, keel.Cnn(width=8), keel.Cnn(width=4), "onehot"]
+    rows = resolve_rows(given, "classify", False, tmp_path / "models", lambda event: None)
+    names = ["old/vectors.txt", "new/vectors.txt", "cnn (width 8)", "cnn (width 4)", "onehot"]
+    assert [row.name for row in rows] == names
 
 
 @pytest.mark.parametrize(

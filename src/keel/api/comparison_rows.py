@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -93,13 +93,21 @@ def resolve_rows(given: Sequence[RowSource], task: str, corpus: bool, models: Pa
     counts = Counter(row.key for row in rows)
     if twice := [row.name for row in rows if counts[row.key] > 1]:
         raise UsageError(f"{twice[0]} is given twice: give it once")
-    names = Counter(row.name for row in rows)
-    return [
-        Row(name=f"{row.name} ({row.key[:4]})", start=row.start, pretrained=row.pretrained, key=row.key)
-        if names[row.name] > 1
-        else row
-        for row in rows
-    ]
+    for longer in (_described, lambda row, _: f"{row.name} ({row.key[:4]})"):
+        alike = {row.name: [other for other in rows if other.name == row.name] for row in rows}
+        rows = [replace(row, name=longer(row, alike[row.name])) if len(alike[row.name]) > 1 else row for row in rows]
+    return rows
+
+
+def _described(row: Row, alike: Sequence[Row]) -> str:
+    """The name of one of several rows of the same name: with the parent folder, or the settings that differ."""
+    if isinstance(row.start, System):
+        settings = [to_dict(other.start) for other in alike if isinstance(other.start, System)]
+        differing = [name for name in settings[0] if any(each[name] != settings[0][name] for each in settings)]
+        own = to_dict(row.start)
+        return f"{row.name} ({', '.join(f'{name} {own[name]}' for name in differing)})" if differing else row.name
+    path = Path(row.start)
+    return f"{path.parent.name}/{row.name}" if path.name == row.name else row.name
 
 
 def _row(given: RowSource, task: str, corpus: bool, models: Path, on_event: OnEvent) -> Row:

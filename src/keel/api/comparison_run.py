@@ -165,7 +165,7 @@ class ComparisonRun:
         }
         if row.pretrained:
             start, result = str(self._model_folder(row)), self._pretraining_file(row)
-            if not result.exists():
+            if not self._is_pretrained(row):
                 assert isinstance(row.start, System)
                 assert self.corpus is not None
                 job = PretrainJob(
@@ -215,21 +215,28 @@ class ComparisonRun:
         return self.plan.out / "cells" / f"{self._pretraining_key(row)}.json"
 
     def _model_folder(self, row: Row) -> Path:
-        return self.plan.out / "models" / f"{row.name.replace(':', '-')}-{self._pretraining_key(row)[:8]}"
+        """It does not depend on the row's name, which may be longer beside other rows."""
+        assert isinstance(row.start, System)
+        return self.plan.out / "models" / f"{row.start.name}-{self._pretraining_key(row)[:8]}"
+
+    def _is_pretrained(self, row: Row) -> bool:
+        """Whether no pre-training is needed: its costs are stored, and its model, unless all cells are."""
+        missing = any(not cell.path.exists() for n in range(len(self.tasks)) for cell in self._cell_jobs(row, n))
+        return self._pretraining_file(row).exists() and (not missing or self._model_folder(row).is_dir())
 
     @property
     def _stored(self) -> int:
         """Cells that are stored, pre-trainings included."""
         cells = [cell for row in self.plan.rows for n in range(len(self.tasks)) for cell in self._cell_jobs(row, n)]
-        before = [self._pretraining_file(row) for row in self.plan.rows if row.pretrained]
-        return sum(path.exists() for path in [*before, *(cell.path for cell in cells)])
+        before = sum(self._is_pretrained(row) for row in self.plan.rows if row.pretrained)
+        return before + sum(cell.path.exists() for cell in cells)
 
     def _note_cell(self, work: Work, event: Event) -> None:
         assert isinstance(work.job, FinetuneJob)
         cell = next(each for each in work.job.cells if (each.size, each.seed) == (event["size"], event["seed"]))
         result = SeedResult.from_dict(json.loads(cell.path.read_text(encoding="utf-8")))
         items = result.items["test"]
-        part = f", {cell.size:,} examples" if cell.size < len(work.job.train) else ""
+        part = f", {pluralize(cell.size, 'example')}" if cell.size < len(work.job.train) else ""
         score = f"{score_name(items.name)} {items.value:.3f} in {result.seconds:.1f} s"
         note(self.on_event, f"[{self.done}/{self.total}] {work.name}, seed {cell.seed}{part}: {score}")
 
