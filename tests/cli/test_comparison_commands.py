@@ -76,3 +76,12 @@ def test_a_test_file_without_labels_is_refused(
 ) -> None:
     files = ["--train", texts / "train.tsv", "--test", texts / "plain.txt", "--out", tmp_path / "out"]
     refused(run("compare", "onehot", *files), 1, "plain.txt", "label")
+
+
+def test_the_reason_of_a_failed_cell_names_flags(run: Run, tmp_path: Path) -> None:
+    rows = [{"context": f"Anna lives in house {n}.", "question": "Who?", "answers": "Anna"} for n in range(4)]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    files = ["--train", tmp_path / "questions.jsonl", "--test", tmp_path / "questions.jsonl"]
+    code, printed, _ = run("compare", "onehot", *files, "--task", "answer", "--seeds", "1", "--out", tmp_path / "out")
+    assert code == 1
+    assert "--task answer needs" in printed

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,15 +212,12 @@ def serve() -> None:
 
     job, flags_named = pickle.load(requests)
     threading.Thread(target=_end_with_parent, args=[requests.read], daemon=True).start()
-    try:
-        if flags_named:
-            with naming_flags():
-                job.run(send)
-        else:
+    with naming_flags() if flags_named else nullcontext():
+        try:
             job.run(send)
-        send({"event": "done"})
-    except (Exception, KeyboardInterrupt) as error:
-        send({"event": "failed", "reason": explain(error)})
+            send({"event": "done"})
+        except (Exception, KeyboardInterrupt) as error:
+            send({"event": "failed", "reason": explain(error)})
 
 
 def _end_with_parent(read: Callable[[], bytes]) -> None:
