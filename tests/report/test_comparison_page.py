@@ -14,6 +14,7 @@ import pytest
 from keel.data.examples import Examples, read_examples
 from keel.metrics.comparison_results import Cell, Column, Comparison, PretrainingCost, SeedResult
 from keel.metrics.item_scores import ItemScores
+from keel.metrics.significance import SystemResult, compare_pairs
 from keel.report.charts import FONT, text_width
 from keel.report.comparison_charts import NARROW, cost_chart, learning_curves, ranking_chart, verdict_matrix
 from keel.report.comparison_files import latex_table, write_comparison
@@ -109,6 +110,24 @@ def test_no_labels_of_a_chart_overlap(rows: int, make: Make) -> None:
     rows_of = [cell.row for cell in ranked]
     cells = verdict_matrix(rows_of, comparison.tests(column)).findall("rect")
     assert len(cells) == rows * (rows - 1)
+
+
+def test_the_matrix_has_room_for_long_names_and_no_negative_zero() -> None:
+    names = ["a", "a model with a long name"]
+    equal = SystemResult([ItemScores.ratio("accuracy", np.ones(4), None)] * 2)
+    chart = verdict_matrix(names, compare_pairs(dict.fromkeys(names, equal)))
+    last = [text for text in chart.iter("text") if "rotate" in text.get("transform", "")][-1]
+    assert float(last.get("x", 0)) + 0.74 * text_width(names[1]) * 0.93 < float(chart.get("viewBox", "").split()[2])
+    assert [text.text for text in chart.iter("text") if text.get("class") == "on-undecided"] == ["0.0", "0.0"]
+
+
+def test_rows_with_equal_predictions_do_not_make_the_smallest_difference_smaller(make: Make) -> None:
+    two = make(2)
+    same = [replace(cell, seeds=cell.seeds[:1] * 3) if cell.row == ROWS[0] else cell for cell in two.cells]
+    two = replace(two, cells=tuple(same))
+    twins = [replace(cell, row=name) for cell in same if cell.row == ROWS[0] for name in ("twin", "third")]
+    more = replace(two, rows=(*two.rows, "twin", "third"), cells=(*same, *twins))
+    assert more.detectable(more.columns[0]) == pytest.approx(two.detectable(two.columns[0]))
 
 
 def _box(text: Element) -> tuple[str, float, float, float, float]:

@@ -196,8 +196,9 @@ class Comparison:
         return self._tests[id(column)]
 
     def detectable(self, column: Column) -> float:
-        """The smallest difference that this test set could show: the median over pairs, each tested alone."""
-        return median([test.detectable for test in self.tests(column)] or [0.0])
+        """The smallest difference that this test set could show: the median over pairs that differ at all, each tested
+        alone."""
+        return median([test.detectable for test in self.tests(column) if test.detectable > 0] or [0.0])
 
     def verdict(self, column: Column) -> str:
         """One sentence: which system is best, if this is decided."""

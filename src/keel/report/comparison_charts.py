@@ -127,11 +127,13 @@ def learning_curves(comparison: Comparison, column: Column, width: int = WIDTH) 
 
 def verdict_matrix(rows: Sequence[str], tests: Sequence[PairwiseTest]) -> Element:
     """Differences in points between all pairs, row minus column; filled where the difference is decided."""
-    left = min(MAX_LABEL, max(map(text_width, rows))) + 16
+    label = min(MAX_LABEL, max(map(text_width, rows)))
+    left = label + 16
     broad = min(64.0, (WIDTH - left - 4) / len(rows))
-    side, top = 32, max(min(MAX_LABEL, max(map(text_width, rows))) * 0.75 + 14, 24.0)
-    narrow = text_width(max(rows, key=text_width)) > broad
-    svg = _canvas(top + side * len(rows) + 4, left + broad * len(rows) + (60 if narrow else 4))
+    side, top = 32, max(label * 0.75 + 14, 24.0)
+    narrow = label > broad
+    beyond = max(60.0, 0.75 * label - broad / 2 + 4) if narrow else 4.0  # where the last turned name ends
+    svg = _canvas(top + side * len(rows) + 4, left + broad * len(rows) + beyond)
     by_pair = {(test.first, test.second): test for test in tests}
     for number, row in enumerate(rows):
         x, y = left + broad * (number + 0.5), top - 8
@@ -149,7 +151,7 @@ def verdict_matrix(rows: Sequence[str], tests: Sequence[PairwiseTest]) -> Elemen
             svg.append(tag("rect", tag("title", hint), class_=kind, width=broad - 3, height=side - 3.0, **box))
             middle = {"x": left + broad * (other + 0.5), "y": top + side * (number + 0.5) + 4.5}
             text = {"text_anchor": "middle", "class_": f"on-{kind}", "font_size": 12 if broad > 44 else 10.5}
-            svg.append(tag("text", f"{value:+.1f}", **middle, **text))
+            svg.append(tag("text", f"{value:+.1f}" if abs(value) >= 0.05 else "0.0", **middle, **text))
     return svg
 
 
