@@ -123,7 +123,7 @@ def test_the_matrix_has_room_for_long_names_and_no_negative_zero() -> None:
 
 def test_rows_with_equal_predictions_do_not_make_the_smallest_difference_smaller(make: Make) -> None:
     two = make(2)
-    same = [replace(cell, seeds=cell.seeds[:1] * 3) if cell.row == ROWS[0] else cell for cell in two.cells]
+    same = [replace(cell, seeds=[cell.seeds[0]] * 3) if cell.row == ROWS[0] else cell for cell in two.cells]
     two = replace(two, cells=tuple(same))
     twins = [replace(cell, row=name) for cell in same if cell.row == ROWS[0] for name in ("twin", "third")]
     more = replace(two, rows=(*two.rows, "twin", "third"), cells=(*same, *twins))
