@@ -144,6 +144,22 @@ def test_bad_records_are_refused_with_their_place(article: dict[str, Any], place
     assert place in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("cut.json", '{"version": "v1", "data": [{"title": "x", "paragraphs": [', "cut.json:1: this is not JSON"),
+        ("none.json", '{"version": "v1", "data": []}', "has no questions"),
+        ("other.json", '{"data": {"a": 1}}', "no list of articles"),
+        ("films.tsv", "sentence\tlabel\na film\t1\n", "passage.*second_column"),
+        ("passages.jsonl", '{"context": "Anna lives in Oslo.", "ask": "Who?"}\n', "question.*text_column"),
+    ],
+)
+def test_files_without_questions_are_refused(name: str, content: str, fault: str, tmp_path: Path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(KeelError, match=fault):
+        read_answers(tmp_path / name)
+
+
 def test_questions_of_an_article_are_on_one_side_of_a_split(tmp_path: Path):
     articles = [squad(*(question(f"{n}-{k}") for k in range(5)), title=f"t{n}") for n in range(10)]
     examples = read_answers(write(tmp_path / "many.json", *articles))

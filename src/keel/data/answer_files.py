@@ -13,6 +13,7 @@ from keel.data.memory_sources import Frame, is_null, is_records, plain_source, s
 from keel.data.row_errors import collects_row_errors, row_error
 from keel.data.table_sources import load_table, named_file, refuse_two_files
 from keel.data.tables import DEFAULT_COLUMNS, Columns
+from keel.data.text_files import file_suffix
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize
 
@@ -42,7 +43,8 @@ def read_answers(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     source = plain_source(source)
     if isinstance(source, str | Path):
         with named_file(source) as (path, name):
-            squad = markup_kind(path, columns.encoding) == SQUAD
+            kind = markup_kind(path, columns.encoding)
+            squad = kind == SQUAD or (kind == "JSON" and file_suffix(path) == ".json")  # without articles, or cut short
             document = read_json_document(path, name, columns.encoding) if squad else None
             examples = _from_squad(document, name, reading) if squad else _from_table(path, columns, on_event, reading)
             found = [*examples]
@@ -222,6 +224,14 @@ def _from_paragraph(
 def _from_table(source: Any, columns: Columns, on_event: OnEvent, reading: _Reading) -> Iterator[Example]:
     """Rows with a passage, a question and answers, as Hugging Face's datasets have them; or paragraphs as in MRQA."""
     table = load_table(source, columns, on_event, pair=True)
+    known = {str(name).strip().lower() for name in table.columns}
+    for what, usual, own, flag in (
+        ("passage", PASSAGES, columns.second_column, "--second-column"),
+        ("question", QUESTIONS, columns.text_column, "--text-column"),
+    ):
+        if len(table) and "qas" not in known and known.isdisjoint([own.lower()] if own else usual):
+            tried = repr(own) if own else f"such as {usual[0]!r}"
+            raise KeelError(f"{table.source} has no column of the {what}, {tried}: name it with {flag}")
     for row, location in zip(zip(*table.cells, strict=True), table.locations, strict=True):
         record = dict(zip(table.columns, row, strict=True))
         if isinstance(record.get("header"), Mapping) and not record.get("context"):  # MRQA's first line
