@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import keel
 from keel.api import comparison_processes
@@ -61,6 +62,8 @@ def test_every_cell_has_scores_and_costs(first: tuple[Comparison, list[dict]]) -
         assert plain["test_size"] == (60 if cell.column.part == "test" else 30)
     assert found.cell("onehot", found.columns[0]).score.value > 0.9  # one word gives the label away
     assert [(event["done"], event["total"]) for event in events if event["event"] == "cells"][-1] == (8, 8)
+    first_left = [event["seconds_left"] for event in events if event["event"] == "cells" and not event["done"]]
+    assert any(left is not None for left in first_left)  # estimated from the steps of the first cells
 
 
 def test_a_cell_has_the_score_of_a_single_finetuning(first: tuple[Comparison, list[dict]]) -> None:
@@ -204,6 +207,13 @@ def test_rows_of_one_name_are_told_apart_by_their_folders_or_settings(tmp_path: 
     rows = resolve_rows(given, "classify", False, tmp_path / "models", lambda event: None)
     names = ["old/vectors.txt", "new/vectors.txt", "cnn (width 8)", "cnn (width 4)", "onehot"]
     assert [row.name for row in rows] == names
+
+
+def test_a_system_has_its_smallest_size_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keel.api.comparison_rows.pick_device", lambda name: torch.device("cpu"))
+    given = ["bert", "transformer", "transformer:base", "seq2seq", "rnn"]
+    rows = resolve_rows(given, "classify", True, tmp_path, lambda event: None)
+    assert [row.name for row in rows] == ["bert:tiny", "transformer:tiny", "transformer:base", "seq2seq", "rnn:small"]
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,10 @@ def _row(given: RowSource, task: str, corpus: bool, models: Path, on_event: OnEv
         kind = SYSTEMS[name]
         system = kind.sized(size) if size else kind()
         on_cpu = pick_device("auto").type == "cpu"
-        if not size and kind.sizes and not learns_from_labels(system) and on_cpu:
-            size = next(iter(kind.sizes))
-            system = kind.sized(size)
+        smallest = next(iter(kind.sizes), "")
+        # The only size of seq2seq, the published one, is larger than its default.
+        if not size and smallest and on_cpu and _width(kind.sized(smallest)) <= _width(system):
+            size, system = smallest, kind.sized(smallest)
             note(on_event, f"{name} has its smallest size on a CPU, {name}:{size}; name another one like this")
         if not size and learns_from_labels(system):
             system = system.from_scratch()
@@ -139,6 +140,10 @@ def _row(given: RowSource, task: str, corpus: bool, models: Path, on_event: OnEv
     if find_format(path) is None:
         Model.load(path, device="cpu")  # says what is wrong
     return Row(name=path.resolve().name, start=str(path.resolve()), pretrained=False, key=_content_hash(path))
+
+
+def _width(system: System) -> int:
+    return getattr(system, "width", 0)
 
 
 def _system_row(name: str, system: System, corpus: bool) -> Row:

@@ -126,17 +126,18 @@ class ComparisonRun:
             f"{pluralize(missing, 'cell')} to compute in {pluralize(workers, 'process', 'processes')} of "
             f"{pluralize(threads, 'thread')}",
         )
-        running: dict[str, str] = {}
+        running: dict[str, float | None] = {}  # the finished share of a cell, once it is known
         began, done_before = time.monotonic(), self.done
 
         def update(each: Work, event: Event) -> None:
             match event["event"]:
                 case "started":
-                    running[each.name] = ""
+                    running[each.name] = None
                 case "step":
-                    running[each.name] = f" {event['step'] / max(1, event['steps']):.0%}"
+                    running[each.name] = event["step"] / max(1, event["steps"])
                 case "cell":
                     self.done += 1
+                    running[each.name] = None
                     self._note_cell(each, event)
                 case "done":
                     running.pop(each.name, None)
@@ -148,9 +149,9 @@ class ComparisonRun:
                     self._note_failure(each, event["reason"])
                 case _:
                     return
-            share = (self.done - done_before) / max(1, missing)
-            left = (time.monotonic() - began) * (1 / share - 1) if share else None
-            shown = ", ".join(f"{name}{progress}" for name, progress in running.items())
+            share = (self.done - done_before + sum(filter(None, running.values()))) / max(1, missing)
+            left = (time.monotonic() - began) * max(0.0, 1 / share - 1) if share else None
+            shown = ", ".join(name if part is None else f"{name} {part:.0%}" for name, part in running.items())
             state = {"done": self.done, "total": self.total, "running": shown, "seconds_left": left}
             self.on_event({"event": "cells", **state})
 
