@@ -112,7 +112,8 @@ class ComparisonRun:
         self.total = missing + self._stored
         self.done = self._stored
         if self.done:
-            note(self.on_event, f"{pluralize(self.done, 'cell')} of {self.total} are stored and reused")
+            verb = "is" if self.done == 1 else "are"
+            note(self.on_event, f"{self.done} of {pluralize(self.total, 'cell')} {verb} stored and reused")
         if not work:
             return
         cores = _cores()
