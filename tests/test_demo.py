@@ -96,6 +96,15 @@ def test_labelled_sentences_are_unique_and_name_no_package() -> None:
     assert found == [("A tensor is a grid of numbers.", "torch")]
 
 
+def test_no_labelled_sentence_is_in_both_splits() -> None:
+    shared = "This sentence is in every docstring of the package."
+    docstrings = [Docstring("torch", (shared, f"Sentence number {number} is here.")) for number in range(20)]
+    one = next(docstring for docstring in docstrings if docstring.held_out)
+    other = next(docstring for docstring in docstrings if not docstring.held_out)
+    found = [labelled_sentences([one, other], held_out=held_out) for held_out in (True, False)]
+    assert found == [[(one.sentences[1], "torch")], [(other.sentences[1], "torch")]]
+
+
 def test_balanced_classes_and_disjoint_seeds() -> None:
     pairs = [(f"{label}{number}", label) for number in range(10) for label in "ab"]
     first, second = balanced(pairs, 3), balanced(pairs, 3, skip=3)

@@ -77,12 +77,14 @@ def training_texts(docstrings: Iterable[Docstring]) -> list[str]:
 
 
 def labelled_sentences(docstrings: Iterable[Docstring], held_out: bool | None = None) -> list[tuple[str, str]]:
-    """(sentence, package) in a fixed order: sentences that occur in one docstring only and name no package; with
+    """(sentence, package) in a fixed order: sentences that occur once in all docstrings and name no package; with
     `held_out`, of the docstrings that are held out or of the others."""
-    chosen = [docstring for docstring in docstrings if held_out in (None, docstring.held_out)]
-    pairs = [(sentence, docstring.package) for docstring in chosen for sentence in docstring.sentences]
-    seen = Counter(sentence for sentence, _ in pairs)
-    fit = [pair for pair in pairs if seen[pair[0]] == 1 and not NAMES.search(pair[0])]
+    seen, chosen = Counter[str](), list[tuple[str, str]]()
+    for docstring in docstrings:
+        seen.update(docstring.sentences)
+        if held_out in (None, docstring.held_out):
+            chosen += ((sentence, docstring.package) for sentence in docstring.sentences)
+    fit = [pair for pair in chosen if seen[pair[0]] == 1 and not NAMES.search(pair[0])]
     return sorted(fit, key=lambda pair: text_hash(pair[0]))
 
 
