@@ -1,6 +1,5 @@
 """Demo: reproducible text, fair test, resumable."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ import pytest
 
 import keel
 from keel import demo
+from keel.cli import main
 from keel.demo import docstrings as source
 from keel.demo.docstrings import Docstring, balanced, collect_docstrings, labelled_sentences, to_prose
-from keel.demo.paired_answers import Answers, verdict
-from keel.demo.word_count_baseline import WordCountBaseline
-from keel.errors import KeelError, UsageError
+from keel.errors import Interrupted, KeelError, UsageError
 
 NUMPYDOC = """Return the sum of an array over an axis.
 
@@ -122,28 +120,6 @@ def test_a_third_is_held_out_by_the_text_alone() -> None:
     ]
 
 
-def test_word_counts_classify() -> None:
-    pairs = labelled_sentences(made_up(60))
-    learned, test = pairs[:100], pairs[100:]
-    messages = WordCountBaseline([text for text, _ in learned], [label for _, label in learned]).predict(
-        [text for text, _ in test]
-    )
-    assert np.mean([mine == label for mine, (_, label) in zip(messages, test, strict=True)]) > 0.95
-
-
-@pytest.mark.parametrize(("better", "text"), [(30, "helps"), (0, "No significant difference"), (-30, "hurts")])
-def test_verdict_follows_the_interval(better: int, text: str) -> None:
-    random = np.random.default_rng(1)
-    scratch = Answers(system="scratch", correct=random.random((3, 500)) < 0.5)
-    pretrained = Answers(system="pre-trained", correct=random.random((3, 500)) < 0.5 + better / 100)
-    counts = Answers(system="counts", correct=np.ones((3, 500), bool))
-    assert text in verdict(counts, scratch, pretrained)
-    assert f"{100 - np.mean(pretrained.seeds):.1f} points above the pre-trained" in verdict(counts, scratch, pretrained)
-    percent = pretrained.percent()
-    assert (percent.low or 100) < percent.value < (percent.high or 0)
-    assert percent.value == pytest.approx(np.mean(pretrained.seeds))
-
-
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A demo of three made-up packages, with few labels and two seeds."""
@@ -154,49 +130,54 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(demo, "VECTORS", {"word2vec": keel.Word2vec(width=8)})
     monkeypatch.setattr(demo, "WORDS", ("boat", "zebra"))
     monkeypatch.setattr(demo, "ANALOGIES", ("anchor - boat + bread",))
-    for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "FINETUNING": {"epochs": 1, "batch": 16}}.items():
+    for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "NEW_SYSTEMS": ("onehot",)}.items():
         monkeypatch.setattr(demo, name, value)
     return folder
 
 
-def test_demo_resumes_and_writes_a_page(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_resumes_and_writes_a_page(small: Path) -> None:
     events: list[dict[str, Any]] = []
-    tune, stop_at = keel.finetune, [3]
 
-    def interrupted(*args: Any, **settings: Any) -> keel.Model:
-        if stop_at[0] == 0:
+    def interrupt(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["event"] == "cells" and event["done"] == 2:
             raise KeyboardInterrupt
-        stop_at[0] -= 1
-        return tune(*args, **settings)
 
-    monkeypatch.setitem(keel.__dict__, "finetune", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        demo.run(small, steps=3, on_event=events.append)
-    kept = {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}
-    assert len(kept) == 2 + 3, "counts for two seeds, then vectors for two, then one network"
+    with pytest.raises(Interrupted, match="rerun the command to resume"):
+        demo.run(small, steps=3, on_event=interrupt)
+    kept = {path.name: path.stat().st_mtime_ns for path in (small / "comparison" / "cells").iterdir()}
+    assert 2 <= len(kept) < 8
     (small / "docstrings.jsonl").touch()
 
-    stop_at[0] = 100
     page = demo.run(small, steps=3, on_event=events.append)
-    assert stop_at[0] == 97, "only the three missing networks are fine-tuned"
-    assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}.items()
-    parts = [event["number"] for event in events if event["event"] == "act"]
-    assert parts == [*range(1, 7)] * 2
+    cells = {path.name: path.stat().st_mtime_ns for path in (small / "comparison" / "cells").iterdir()}
+    assert len(cells) == 4 * 2, "two seeds of one-hot counts, word vectors and two BERTs"
+    assert kept.items() <= cells.items(), "finished cells are reused"
+    assert [event["number"] for event in events if event["event"] == "act"] == [1, 2] * 2
+    assert [event["number"] for event in events if event["event"] == "part"] == [*range(1, 7)] * 2
     assert sum(event["event"] == "evaluation" and event["step"] == 0 for event in events) == 1, "pre-trained once"
 
     html = page.read_text(encoding="utf-8")
-    counts = json.loads((small / "answers" / "word-counts-0.json").read_text())
-    assert len(counts) == 60
-    for part in (
-        "Part 6",
-        "word counts",
-        "word2vec frozen",
-        "anchor - boat + bread",
-        "BERT pre-trained",
-        "polyline",
-        *TOPICS,
-    ):
+    assert (small / "comparison" / "report.html").exists()
+    topics = "polyline", "anchor - boat + bread", *TOPICS
+    for part in ("Part 6", "onehot", "word2vec", "bert-from-scratch", 'href="comparison/report.html"', *topics):
         assert part in html
+    shown = [event["text"].strip() for event in events if event["event"] == "note"]
+    assert shown[-1].startswith(f"Report: {page}")
+    assert shown[-2] == f"Comparison: {small / 'comparison' / 'report.html'}"
+    verdict = next(line for line in shown if line.startswith("demo/test: "))
+    assert verdict in html
+    assert next(line for line in shown if line.startswith("Pre-training changes")) in html
+
+
+def test_comparison_can_be_repeated_by_its_command(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events: list[dict[str, Any]] = []
+    demo.run(small, steps=3, on_event=events.append)
+    (command,) = [event["text"].split() for event in events if event.get("text", "").startswith("  keel compare")]
+    assert main(command[1:]) == 0
+    shown = capsys.readouterr()
+    assert "8 cells of 8 are stored and reused" in shown.err
+    assert "bert-from-scratch" in shown.out
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, join_values, linear_probe, minimize
+from keel.claims.measures import accuracy, join_values, linear_probe, mean_score, minimize
 from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
 from keel.data.text_files import open_text
-from keel.demo.paired_answers import mean_score
 from keel.nn.pooling import ScalarMix
 from keel.report.charts import heat_map
 from keel.report.html_page import Page

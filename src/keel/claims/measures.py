@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.data.token_batch import TokenBatch
+from keel.metrics.bootstrap import bootstrap
 from keel.nn.encoder import EncoderOutput
 
 
@@ -80,6 +81,11 @@ def linear_probe(vectors: Tensor, classes: Tensor, known: slice = slice(None, No
 
 def accuracy(correct: Tensor) -> float:
     return correct.float().mean().item()
+
+
+def mean_score(values: np.ndarray) -> keel.Score:
+    """Mean with its 95% bootstrap interval."""
+    return bootstrap(lambda weights: {"mean": weights @ values / len(values)}, len(values))["mean"]
 
 
 def word_vectors(model: keel.Model, texts: list[str], word: str, layer: int = -1) -> Tensor:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import keel
 from keel.demo.docstrings import PACKAGES, Docstring, labelled_sentences
-from keel.demo.paired_answers import Answers
 from keel.explain.nearest_neighbors import Neighbor
 from keel.model import Candidate
-from keel.report.charts import Bar, bars, lines
+from keel.report.charts import lines
+from keel.report.comparison_page import ranking_figure
+from keel.report.comparison_table import TABLE_HEAD, table_rows
 from keel.report.html_page import Page, tag
 
 
@@ -20,16 +21,18 @@ def write_page(
     tokenized: tuple[str, str],
     base: keel.Model,
     filled: list[tuple[str, list[Candidate]]],
-    answers: list[Answers],
-    verdict: str,
+    comparison: keel.Comparison,
+    gain: str,
 ) -> Path:
     """Write all data, models and results, part by part."""
+    (column,) = comparison.columns
+    ranked = comparison.ranking(column)
     page = Page(
         "Which package is this sentence from?",
-        "Keel collected text on this machine, pre-trained a small BERT on it and fine-tuned it on a few labels. "
-        "Nothing was downloaded.",
+        "Keel collected text on this machine, pre-trained word vectors and a small BERT on it, and compared them on "
+        f"{column.trained_on:,} labels. Nothing was downloaded.",
     )
-    page.text(tag("mark", verdict))
+    page.text(tag("mark", comparison.verdict(column)))
 
     page.section("Part 1: the text")
     words = sum(len(sentence.split()) for docstring in docstrings for sentence in docstring.sentences)
@@ -81,21 +84,20 @@ def write_page(
     rows = [[text, *(f"{word} {probability:.0%}" for word, probability in found)] for text, found in filled]
     page.table(["Sentence", "Most probable", "Second", "Third"], rows)
 
-    page.section("Part 6: fine-tuning")
-    sentences = answers[0].correct.shape[1]
-    chance = Bar(name="majority class", value=100 / len(PACKAGES))
-    found = [
-        Bar(name=each.system, **vars(each.percent()), points=each.seeds, highlighted=each is answers[-1])
-        for each in answers
-    ]
-    page.figure(
-        bars([chance, *found], digits=1),
-        f"Accuracy in percent on {sentences:,} test sentences. Rings are single seeds, each with its own labels; lines "
-        "are 95% intervals over sentences.",
-    )
+    page.section("Part 6: the comparison")
     page.text(
-        f"The {sentences:,} sentences are from held-out docstrings; sentences that name a package are excluded, and "
-        "all packages are equally frequent. Both BERTs have the same architecture and fine-tuning settings; frozen "
-        "vectors are averaged over a sentence, and only the head is trained."
+        f"{column.trained_on:,} labelled sentences for training, {len(column.examples):,} from held-out docstrings for "
+        "the test; sentences that name a package are excluded, and all packages are equally frequent, so that guessing "
+        f"has an accuracy of {1 / len(PACKAGES):.3f}. Each system has its default settings and {len(ranked[0].seeds)} "
+        "seeds; word vectors are averaged over a sentence and frozen, and both BERTs have the same architecture."
     )
+    page.figure(*ranking_figure(ranked))
+    page.table(["System", *TABLE_HEAD[1:]], table_rows(ranked), dense=True)
+    page.text(
+        tag("mark", gain),
+        " With so little text and so few steps, counts of words and n-grams are hard to beat: what a BERT gains from "
+        "pre-training grows with the text that it has read.",
+    )
+    report = tag("a", "The report of the comparison", href="comparison/report.html")
+    page.text(report, " has all pairwise tests, cost against quality, and sentences on which the systems disagree.")
     return page.write(folder / "index.html")

@@ -1,9 +1,10 @@
 """The report of a comparison: one self-contained page."""
 
+from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from keel.events import pluralize
-from keel.metrics.comparison_results import Column, Comparison, Disagreement
+from keel.metrics.comparison_results import Cell, Column, Comparison, Disagreement
 from keel.metrics.scores import score_name
 from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD
 from keel.report.charts import WIDTH
@@ -54,7 +55,6 @@ def _score(comparison: Comparison, row: str, column: Column) -> str:
 
 def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str) -> None:
     ranked, tests = comparison.ranking(column), comparison.tests(column)
-    metric = score_name(ranked[0].metric)
     page.section(f"{prefix}Ranking" if prefix else "Ranking")
     facts = [
         (f"{len(column.examples):,}", "test texts"),
@@ -65,10 +65,7 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         shown = f"{100 * comparison.detectable(column):.1f} points"
         facts.append((shown, "smallest difference this test could show"))
     page.facts(facts)
-    page.figure(
-        _for_screens(ranking_chart(ranked), ranking_chart(ranked, NARROW)),
-        f"{metric[0].upper()}{metric[1:]} with 95% intervals over test texts and seeds; small rings are single seeds.",
-    )
+    page.figure(*ranking_figure(ranked))
     page.table(["System", *TABLE_HEAD[1:]], table_rows(ranked), dense=True)
     if tests:
         page.section(f"{prefix}Which differences are real")
@@ -126,6 +123,15 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         )
         for each in found:
             page.add(_case(each))
+
+
+def ranking_figure(ranked: Sequence[Cell]) -> tuple[Element, str]:
+    """The ranking as a chart for all screens, with its caption."""
+    metric = score_name(ranked[0].metric)
+    caption = (
+        f"{metric[0].upper()}{metric[1:]} with 95% intervals over test texts and seeds; small rings are single seeds."
+    )
+    return _for_screens(ranking_chart(ranked), ranking_chart(ranked, NARROW)), caption
 
 
 def _for_screens(broad: Element, narrow: Element) -> Element:
