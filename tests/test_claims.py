@@ -3,13 +3,15 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 import keel
 from keel import claims
-from keel.claims import CLAIMS, layer_claims, small_models, write_pages
+from keel.claims import CLAIMS, layer_claims, small_models, task_claims, write_pages
 from keel.claims.claim import Say
 from keel.cli import main
 from keel.demo.docstrings import Docstring
@@ -113,6 +115,77 @@ def test_layers_must_differ_significantly(
     assert "layer 1 is 20.0 (15.7 to 24.7) points above layer 2 in parts of speech" in verdict.figures
     if holds is False:
         assert "layer 2 is 20.0 (15.7 to 24.7) points below layer 1 in senses" in verdict.figures
+
+
+def results(scores: dict[str, tuple[float, ...]], items: int = 1000) -> SimpleNamespace:
+    """A comparison of systems by their accuracy on each test set, with two seeds."""
+    random = np.random.default_rng(0)
+    columns = tuple(range(len(next(iter(scores.values())))))
+    cells = {}
+    for row, accuracies in scores.items():
+        for column, accuracy in zip(columns, accuracies, strict=True):
+            right = random.random((2, items)) < accuracy
+            score = keel.Score(value=right.mean(), low=0.0, high=1.0)
+            result = SimpleNamespace(by_item=right.mean(0), by_seed=right.mean(1).tolist())
+            cells[row, column] = SimpleNamespace(row=row, score=score, result=result)
+    return SimpleNamespace(rows=tuple(scores), columns=columns, cell=lambda row, column: cells[row, column])
+
+
+@pytest.mark.parametrize(
+    ("network", "bert", "holds"),
+    [
+        ((0.8, 0.6), (0.8, 0.79), True),
+        ((0.8, 0.6), (0.8, 0.6), None),  # both lose
+        ((0.8, 0.79), (0.8, 0.6), False),  # BERT loses more
+        ((0.6, 0.8), (0.6, 0.8), False),  # the other data set is easier
+    ],
+)
+def test_loss_on_another_data_set(
+    network: tuple[float, float], bert: tuple[float, float], holds: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_claims, "read_docstrings", lambda say: [])
+    monkeypatch.setattr(task_claims, "pretrained_by_demo", lambda docstrings, say: {"word2vec": "w", "bert": "b"})
+    monkeypatch.setattr(task_claims, "_summaries", lambda docstrings, held_out, count: [])
+    found = results({"cnn": network, "bert": bert})
+    monkeypatch.setattr(task_claims, "stored_comparison", lambda *args, **settings: found)
+    verdict = claims.run(118)
+    assert verdict is not None
+    assert verdict.holds is holds, verdict.figures
+    assert len(verdict.rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("better", "holds"), [(["bert", "bert"], True), (["bert", ""], None), (["bert", "onehot"], False)]
+)
+def test_bert_must_be_ahead_of_every_system(
+    better: list[str], holds: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = results({"onehot": (0.5, 0.5), "bert": (0.5, 0.5)})
+    pairs = [SimpleNamespace(first="onehot", second="bert", better=each) for each in better]
+    other = SimpleNamespace(first="onehot", second="word2vec", better="onehot")  # not about BERT
+    found.tests = lambda column: [pairs[column], other]
+    found.ranking = lambda column: [found.cell(row, column) for row in found.rows]
+    monkeypatch.setattr(task_claims, "read_docstrings", lambda say: [])
+    monkeypatch.setattr(task_claims, "pretrained_by_demo", lambda docstrings, say: {"word2vec": "w", "bert": "b"})
+    monkeypatch.setattr(task_claims, "package_sentences", lambda docstrings, count, say: ([], []))
+    monkeypatch.setattr(task_claims, "_summaries", lambda docstrings, held_out, count: [])
+    monkeypatch.setattr(task_claims, "stored_comparison", lambda *args, **settings: found)
+    verdict = claims.run(117)
+    assert verdict is not None
+    assert verdict.holds is holds
+    assert f"ahead in {better.count('bert')} and behind in {better.count('onehot')}" in verdict.figures
+
+
+def test_first_sentences_are_in_one_split() -> None:
+    docstrings = [
+        Docstring("torch", (f"Return number {n}.", f"It is {n}.", "More.")) for n in range(60)
+    ] + [Docstring("torch", ("Return it.", f"Twice {n}.")) for n in range(60)]  # fmt: skip
+    train = task_claims._summaries(docstrings, held_out=False, count=15)
+    test = task_claims._summaries(docstrings, held_out=True, count=10)
+    assert {kind for text, kind in train if text.startswith("Return")} == {"first"}
+    assert {kind for text, kind in train if text.startswith(("It is", "Twice"))} == {"later"}
+    assert not {text for text, _ in train} & {text for text, _ in test}
+    assert "Return it." not in dict(train + test)
 
 
 def test_models_are_cached_by_text_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from keel.claims import (
     language_model_claims,
     layer_claims,
     network_claims,
+    task_claims,
     transformer_claims,
     word_vector_claims,
 )
@@ -92,7 +93,10 @@ CLAIMS: dict[int, Claim] = {
     101: Claim("in a bidirectional stack a word would see itself", 0.1, bert_claims.sees_itself),
     102: Claim("limits of BERT: [MASK], independent predictions, length", 0.2, bert_claims.limits),
     109: Claim("the encoder may be frozen or fine-tuned", 2.0, bert_claims.frozen_or_tuned),
+    110: Claim("many tasks with only one extra output layer", 0.5, task_claims.one_output_layer),
     112: Claim("sentence and word vectors in two lines of code", 0.1, bert_claims.two_lines),
+    117: Claim("BERT is ahead of the earlier generations", 5.0, task_claims.ranking_of_generations),
+    118: Claim("task-specific networks generalise badly to other data", 5.0, task_claims.another_domain),
 }
 """Claims by their number in the project's checklist; docs/claims/ has a page for each."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import keel
+from keel import demo
 from keel.claims.claim import Say
 from keel.config import cache_folder, to_dict
 from keel.demo.docstrings import Docstring, balanced, collect_docstrings, labelled_sentences, training_texts
@@ -99,6 +100,23 @@ def _cached(system: System, corpus: keel.Corpus, settings: dict[str, Any], say: 
         say.progress(f"pre-training with {what} for {settings['steps']} steps")
         keel.pretrain(system, corpus, out=folder, on_event=say.on_event, **settings)
     return keel.Model.load(folder)
+
+
+def pretrained_by_demo(docstrings: list[Docstring], say: Say) -> dict[str, Path]:
+    """Folders of the demo's word2vec and BERT, pre-trained on this text once: some minutes on two cores."""
+    corpus = keel.Corpus.of(training_texts(docstrings))
+    folder = cache_folder() / "claims" / f"demo-{corpus.fingerprint()[:16]}"
+    demo.pretrain_vectors(corpus, folder, say.on_event)
+    demo.pretrain_bert(corpus, folder, say.on_event)
+    return {name: folder / name for name in ("word2vec", "bert")}
+
+
+def stored_comparison(name: str, rows: Sequence[str | Path], say: Say, **settings: Any) -> keel.Comparison:
+    """A comparison whose cells are kept in the cache; the path of its report is shown as progress."""
+    out = cache_folder() / "claims" / name
+    found = keel.compare(rows, out=out, on_event=say.on_event, **settings)
+    say.progress(f"report: {out / 'report.html'}")
+    return found
 
 
 def picture_path(name: str) -> Path:

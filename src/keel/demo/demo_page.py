@@ -89,7 +89,7 @@ def write_page(
         f"{column.trained_on:,} labelled sentences for training, {len(column.examples):,} from held-out docstrings for "
         "the test; sentences that name a package are excluded, and all packages are equally frequent, so that guessing "
         f"has an accuracy of {1 / len(PACKAGES):.3f}. Each system has its default settings and {len(ranked[0].seeds)} "
-        "seeds; word vectors are averaged over a sentence and frozen, and both BERTs have the same architecture."
+        "seeds; word vectors are averaged over a sentence and fine-tuned, and both BERTs have the same architecture."
     )
     page.figure(*ranking_figure(ranked))
     page.table(["System", *TABLE_HEAD[1:]], table_rows(ranked), dense=True)
