@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.kernels import triton_usable
+from keel.kernels import attention_dropout, triton_usable
 from keel.kernels.attention import attend
 from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.branch_linear import branch_linear
@@ -139,6 +139,11 @@ class MultiHeadAttention(nn.Module):
             record("attention", self.weights(q, k, mask))
         is_causal = self.causal and not before and time > 1  # torch then builds no mask
         dropout = self.dropout if self.training else 0.0
+        if dropout and attention_dropout.fits(q, k, mask):
+            mixed = attention_dropout.attend_with_dropout(
+                q, k, v, None if is_causal else mask, dropout, causal=is_causal
+            )
+            return self.out(mixed.transpose(1, 2).flatten(2))
         mixed = F.scaled_dot_product_attention(
             q, k, v, attn_mask=None if is_causal else mask, dropout_p=dropout, is_causal=is_causal
         )
