@@ -319,3 +319,20 @@ def test_scores_by_item_add_up_to_the_main_score(questions: Examples):
     predictions = task.predict(questions)
     scores, by_item = task.score(questions, predictions), item_scores(questions, predictions)
     assert (by_item.name, by_item.value) == (scores.main, pytest.approx(scores.main_value))
+
+
+def test_long_questions_come_in_small_batches_on_a_cpu(questions: Examples, monkeypatch: pytest.MonkeyPatch):
+    task = make_task(questions)
+    wanted = task.predict(questions).answers
+    sizes: list[int] = []
+    forward = task.encoder.forward
+
+    def count(batch: TokenBatch, **settings: Any) -> Any:
+        sizes.append(batch.ids.numel())
+        return forward(batch, **settings)
+
+    monkeypatch.setattr(task.encoder, "forward", count)
+    monkeypatch.setattr("keel.tasks.task.MAX_PADDED_CPU", 60)
+    assert [answer.text for answer in task.predict(questions).answers] == [answer.text for answer in wanted]
+    assert len(sizes) > 2
+    assert max(sizes) <= 60
