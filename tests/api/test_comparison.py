@@ -198,7 +198,7 @@ def test_a_system_is_pretrained_once_and_shared_by_seeds(tmp_path: Path) -> None
     assert len([*(tmp_path / "out" / "models").iterdir()]) == 2
 
 
-def test_rows_of_one_name_are_told_apart_by_their_folders_or_settings(tmp_path: Path) -> None:
+def test_rows_of_one_name_have_their_folders_or_settings_in_it(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "vectors.txt").write_text(f"2 2\ngood 1 {len(name)}\n{name} 2 1\n")

@@ -309,8 +309,8 @@ def test_an_error_names_a_missing_answer(questions: Examples):
 def test_passages_are_counted_and_not_questions(questions: Examples):
     notes: list[str] = []
     passage = " ".join(["Anna lives in Oslo ."] * 20)
-    asked = read_answers([((passage, "Where does Anna live ?"), "Oslo"), ((passage, "Who lives in Oslo ?"), "Anna")])
-    make_task(questions, 32).encode_examples(asked, on_event=lambda event: notes.append(event["text"]))
+    given = read_answers([((passage, "Where does Anna live ?"), "Oslo"), ((passage, "Who lives in Oslo ?"), "Anna")])
+    make_task(questions, 32).encode_examples(given, on_event=lambda event: notes.append(event["text"]))
     assert any("1 passage is too long" in text for text in notes)
 
 
