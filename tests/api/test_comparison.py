@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,8 +17,11 @@ from keel.api import comparison_processes
 from keel.api.comparison import _several
 from keel.api.comparison_processes import Processes, Work
 from keel.api.comparison_rows import resolve_rows
-from keel.api.comparison_worker import FinetuneJob, explain
+from keel.api.comparison_worker import CellJob, FinetuneJob, explain
+from keel.api.finetuning_runs import FineTuningRuns
+from keel.data.collation import EncodedExamples
 from keel.data.examples import read_examples
+from keel.errors import KeelError
 from keel.metrics.comparison_results import Comparison
 from tests.tiny_task import sentences
 
@@ -294,3 +298,22 @@ def test_reasons_are_one_sentence() -> None:
     assert explain(keel.KeelError("a: b")) == "a: b"
     assert "out of memory" in explain(MemoryError())
     assert explain(RuntimeError("two\nlines")) == "RuntimeError: two lines"
+
+
+def test_a_failed_cell_leaves_the_other_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = read_examples(TRAIN, pair=False)
+    cells = tuple(CellJob(size=80, seed=seed, path=tmp_path / f"{seed}.json") for seed in range(3))
+    train_once = FineTuningRuns.train_once
+
+    def fail_once(self: FineTuningRuns, data: EncodedExamples, dev: None, seed: int, *rest: Any, **more: Any) -> Any:
+        if seed == 0:
+            raise KeelError("seed 0 failed")
+        return train_once(self, data, dev, seed, *rest, **more)
+
+    monkeypatch.setattr(FineTuningRuns, "train_once", fail_once)
+    job = FinetuneJob(
+        start=SYSTEMS[0], task="classify", train=examples, labels=examples.labels, tests={"test": examples}, cells=cells
+    )
+    with pytest.raises(KeelError, match="seed 0 failed"):
+        job.run(lambda event: None)
+    assert [cell.path.exists() for cell in cells] == [False, True, True]

@@ -82,12 +82,19 @@ class FinetuneJob:
     def run(self, report: OnEvent) -> None:
         setup = FineTuningSetup.resolve(self.start, None, self.task, None, False, {}, ignore)
         runs: _PreparedRuns | None = None
+        failure: KeelError | None = None
         for cell in self.cells:
-            if runs is None or not runs.serves(cell, len(self.train)):
-                runs = _PreparedRuns(setup, self._examples(cell), self.labels, cell, runs, report)
-            result = runs.run(cell.seed, self.tests)
+            try:
+                if runs is None or not runs.serves(cell, len(self.train)):
+                    runs = _PreparedRuns(setup, self._examples(cell), self.labels, cell, runs, report)
+                result = runs.run(cell.seed, self.tests)
+            except KeelError as error:  # other seeds and sizes may succeed
+                failure = failure or error
+                continue
             write_json(cell.path, result.to_dict())
             report({"event": "cell", "size": cell.size, "seed": cell.seed})
+        if failure is not None:
+            raise failure
 
     def _examples(self, cell: CellJob) -> Examples:
         """The first examples of a permutation that depends on the seed, one of each class before the others: larger
