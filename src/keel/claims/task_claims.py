@@ -194,10 +194,10 @@ def _forms(random: Random, count: int = 1300) -> list[Form]:
         right = random.randrange(4)
         choices.append(((_words(order[right], 3, random), [_words(each, 3, random) for each in order]), right))
         spans = [_words(each, 2, random) for each in order[:3]]
-        asked = random.randrange(3)
+        answered = random.randrange(3)
         passage = " ".join(spans)
-        answer = {"text": spans[asked], "answer_start": passage.index(spans[asked])}
-        questions.append({"context": passage, "question": order[asked], "answers": [answer]})
+        answer = {"text": spans[answered], "answer_start": passage.index(spans[answered])}
+        questions.append({"context": passage, "question": order[answered], "answers": [answer]})
     return [
         Form("one text: SST-2, CoLA", "classify", classes, 1 / 4),
         Form("two texts: MNLI, QQP, QNLI, MRPC, RTE", "pair", pairs, 1 / 2),
