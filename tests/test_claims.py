@@ -1,5 +1,6 @@
 """Claims: every page is the output of its experiment."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -241,7 +242,7 @@ def test_unknown_number_suggests_the_nearest() -> None:
 
 
 def test_claim_accepts_a_model(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"omit model and data \(accepted by 69\)"):
+    with pytest.raises(UsageError, match=r"omit model and data \(accepted by 69, 107\)"):
         claims.run(41, model=tmp_path)
     system = keel.Rnn(width=8, layers=2, dropout=0.0)
     tokenizer = keel.Tokenizer.from_words(["the", "dog", "barks", "a", "bank"])
@@ -261,6 +262,31 @@ def test_claim_accepts_a_model(tmp_path: Path) -> None:
     assert verdict is not None
     assert verdict.rows[0].startswith("parts of speech: weights ")
     assert verdict.rows[1].startswith("senses: weights ")
+
+
+def test_contradictory_spans_of_a_given_model(tmp_path: Path) -> None:
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=32, sequence_length=32)
+    tokenizer = keel.Tokenizer.from_words(["anna", "ben", "lives", "in", "oslo", "rome", "where", "?"])
+    model = keel.Model(system=system, encoder=system.build_encoder(len(tokenizer)).eval(), tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="give data FOLDER with squad"):
+        claims.run(107, model=model)
+    with pytest.raises(UsageError, match=r"has no file dev-v2\.0"):
+        claims.run(107, model=model, data=tmp_path)
+    passage = "anna lives in oslo"
+    questions = [
+        {"question": "where anna ?", "id": "{}-1", "answers": [{"text": "oslo", "answer_start": 14}]},
+        {"question": "where ben ?", "id": "{}-2", "answers": [], "is_impossible": True},
+    ]
+    articles = [{"title": str(n), "paragraphs": [{"context": passage, "qas": questions}]} for n in range(8)]
+    (tmp_path / "squad").mkdir()
+    (tmp_path / "squad" / "dev-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": articles}))
+    verdict = claims.run(107, model=model, data=tmp_path)
+    assert verdict is not None
+    assert verdict.rows[0] == "8 training questions; 4 test questions, 2 of them without an answer"
+    assert [row.partition(":")[0] for row in verdict.rows if row.startswith("trained")] == [
+        "trained on answerable questions, seed 0",
+        "trained on all questions, seed 0",
+    ]
 
 
 @pytest.mark.parametrize("number", [81, 82, 83, 84])

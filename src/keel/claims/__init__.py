@@ -6,6 +6,7 @@ from pathlib import Path
 from keel.api.model_loading import load_model
 from keel.claims import (
     alignment_claims,
+    answer_claims,
     attention_claims,
     bert_claims,
     elmo_claims,
@@ -51,7 +52,7 @@ CLAIMS: dict[int, Claim] = {
     40: Claim("additive attention allows q and k of different sizes", 0.1, alignment_claims.additive_score),
     41: Claim("q·k has variance d, and 1 after dividing by √d", 0.1, attention_claims.scaling),
     42: Claim("softmax(QKᵀ/√d)V is n x v for all queries at once", 0.1, attention_claims.in_batches, timed=True),
-    43: Claim("self-attention is Attention(X, X, X)", 0.1, attention_claims.aligned_question),
+    43: Claim("self-attention is Attention(X, X, X)", 0.5, attention_claims.aligned_question),
     44: Claim("multi-head attention is one attention several times", 0.1, transformer_claims.many_heads),
     45: Claim("attention without positions is a bag of words", 0.1, attention_claims.bag_of_words),
     46: Claim("why positions may be added to words", 0.1, attention_claims.adding_positions),
@@ -92,6 +93,9 @@ CLAIMS: dict[int, Claim] = {
     99: Claim("Q, K and V when BERT predicts a masked word", 0.2, attention_claims.masked_word_attention),
     101: Claim("in a bidirectional stack a word would see itself", 0.1, bert_claims.sees_itself),
     102: Claim("limits of BERT: [MASK], independent predictions, length", 0.2, bert_claims.limits),
+    107: Claim(
+        "end before start may mean that there is no answer", 0.5, answer_claims.end_before_start, accepts_model=True
+    ),
     109: Claim("the encoder may be frozen or fine-tuned", 2.0, bert_claims.frozen_or_tuned),
     110: Claim("many tasks with only one extra output layer", 0.5, task_claims.one_output_layer),
     112: Claim("sentence and word vectors in two lines of code", 0.1, bert_claims.two_lines),

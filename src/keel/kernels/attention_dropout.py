@@ -30,10 +30,10 @@ def attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p:
     `mask` [batch, 1, 1, keys] is False at padding. With `causal`, queries are as many as keys.
     """
     seed = int(torch.empty((), dtype=torch.int64).random_())
-    return _Attend.apply(q, k, v, mask, seed, p, causal)
+    return _AttendWithDropout.apply(q, k, v, mask, seed, p, causal)
 
 
-class _Attend(torch.autograd.Function):
+class _AttendWithDropout(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, seed: int, p: float, causal: bool
