@@ -176,7 +176,7 @@ def test_comparison_can_be_repeated_by_its_command(small: Path, capsys: pytest.C
     (command,) = [event["text"].split() for event in events if event.get("text", "").startswith("  keel compare")]
     assert main(command[1:]) == 0
     shown = capsys.readouterr()
-    assert "8 cells of 8 are stored and reused" in shown.err
+    assert "8 of 8 cells are stored and reused" in shown.err
     assert "bert-from-scratch" in shown.out
 
 

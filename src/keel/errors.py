@@ -24,7 +24,7 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
          "threads", "tokenizer", "tokens", "top", "top_k", "trace", "train", "unfreeze", "vocabulary",
          "warmup", "words", "head_dim", "width", "against",
          "calibrate", "class_weights", "corpus", "equal", "normalize", "separator", "suspects", "threshold",
-         "train_sizes", "transfer", "word_ngrams", "workers"}  # fmt: skip
+         "train_sizes", "transfer", "word_ngrams", "workers", "autotune"}  # fmt: skip
 """Arguments that messages name as flags; `Validated` adds all settings."""
 KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"
 """A whole command to copy, or quoted data."""
@@ -34,7 +34,7 @@ WORDS = {
     "labels": ("single", "multi", "regression"),
     "dedup": ("lines", "documents"),
     "tokenizer": ("wordpiece", "bpe", "words", "characters"),
-    "format": ("columns", "slashes", "text"),
+    "format": ("columns", "conllu", "slashes", "segmented", "text"),
 }
 """Flags whose value is one of these words; every word after --task is a value, and true and false are everywhere."""
 

@@ -608,9 +608,9 @@ def test_rare_byte_pairs_are_left_out_unless_a_vocabulary_size_is_given(tmp_path
     model, few = train_bpe(**run)
     assert "水手早上修理帆船" in few
     assert "船长晚上检查地图" not in few
-    count = f"{len(model.tokenizer):,} BPE tokens (merges with a count of 10 or more); change with text.vocabulary"
+    count = f"{len(model.tokenizer):,} BPE tokens (merges with a count of 10 or more); change with vocabulary"
     assert any(count in text for text in messages)
-    assert any("looks like Chinese" in text and "text.tokenizer characters" in text for text in messages)
+    assert any("looks like Chinese" in text and "tokenizer='characters'" in text for text in messages)
     again, _ = train_bpe(**run)
     assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
     requested, many = train_bpe(out=tmp_path / "asked", vocabulary=Gpt.default_vocab_size)

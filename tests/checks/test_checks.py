@@ -213,7 +213,7 @@ def test_singular_of_one_sentence(tmp_path: Path) -> None:
 def test_text_without_tags_is_an_error_where_tags_are_to_be_learned(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("John sleeps.\nSo does Mary, they say.\n")
     report = check([tmp_path / "a.txt"] * 2, task="tag")
-    find_one(report, "error", "was read as text without tags", "use format columns")
+    find_one(report, "error", "was read as text without tags", "use format='columns'")
     assert len(report.errors) == 1  # the other may be one to predict for
     with pytest.raises(KeelError, match=r"a\.txt was read as text without tags"):
         finetune("word2vec", tmp_path / "a.txt", task="tag")

@@ -118,7 +118,7 @@ def test_segmented_text_with_tags_gives_the_words_alone(tmp_path: Path) -> None:
     examples, messages = read(tmp_path / "a.txt", SLASHED, format="segmented")
     assert examples[0].text == "迈向充满中央电台的"
     assert examples[1].names == tuple("BMMMEBE")
-    assert "format slashes" in messages[0]
+    assert "format='slashes'" in messages[0]
 
 
 def test_word_segmentation_of_a_published_corpus(data_dir: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_characters_with_their_position_in_the_word(tmp_path: Path) -> None:
 )
 def test_the_inferred_format_is_reported_with_its_flag(tmp_path: Path, text: str, form: str) -> None:
     examples, (messages, *_) = read(tmp_path / "a.txt", text)
-    assert f"(format {form}; choose another to change it)" in messages
+    assert f"(format={form!r}; choose another to change it)" in messages
     assert word_tags(read(tmp_path / "a.txt", text, format=form)[0]) == word_tags(examples)
 
 

@@ -410,7 +410,7 @@ def test_couplets_are_learned_by_the_character() -> None:
     )  # fmt: skip
     assert isinstance(model.task, SequenceToSequence)
     assert (model.tokenizer.kind, model.task.target_tokenizer.kind) == ("characters", "characters")
-    assert any("the texts look Chinese" in text and "tokenizer bpe|words" in text for text in messages)
+    assert any("the texts look Chinese" in text and "tokenizer='bpe' or 'words'" in text for text in messages)
     assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
     assert keel.translate("红山新春风", model=model).text == "绿海旧秋雨"
     assert aligned("春风花", "秋雨草", model=model).target[:-1] == [*"秋雨草"]

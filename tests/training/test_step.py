@@ -157,7 +157,7 @@ def test_precision_is_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
         assert resolve_precision("auto", gpu) == ("bf16" if has else "fp32")
     assert resolve_precision("auto", CPU) == "fp32"
-    with pytest.raises(UsageError, match="an old GPU does not support bf16: use train"):
+    with pytest.raises(UsageError, match="an old GPU does not support bf16: use precision"):
         resolve_precision("bf16", gpu)
 
 

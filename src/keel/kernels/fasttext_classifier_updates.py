@@ -123,14 +123,14 @@ def _sum_rows(table, rows, count, total):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _add_to_rows(table, rows, count, change, rates):
-    """Add a change to rows of a table, times the rate of each row if there are rates."""
+def _add_to_rows(table, rows, count, change, factors):
+    """Add a change to rows of a table, times the factor of each row if there are any."""
     width = len(change)
-    if len(rates) > 0:
+    if len(factors) > 0:
         for n in range(count):
-            a, rate = table[rows[n]], rates[rows[n]]
+            a, factor = table[rows[n]], factors[rows[n]]
             for i in range(width):
-                a[i] += rate * change[i]
+                a[i] += factor * change[i]
     else:
         for n in range(count):
             a = table[rows[n]]
@@ -200,16 +200,16 @@ def _errors(scores, labels, count, softmax, errors):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def update_classifier(order, states, bags, inputs, grams, outputs, rates, tree, sampling, negatives, softmax, lr):
+def update_classifier(order, states, bags, inputs, grams, outputs, factors, tree, sampling, negatives, softmax, lr):
     """Update by the texts of `order`, with an RNG state for each; return the sum of losses and the numbers of texts and
     words.
 
-    `bags` are the arrays of _BagArrays in systems/fasttext_classifier.py, `rates` factors of the learning rate of each
+    `bags` are the arrays of _BagArrays in systems/fasttext_classifier.py, `factors` those of the learning rate of each
     row of inputs and of grams (empty: 1), `tree` the paths to the classes (HuffmanTree) and `sampling` the alias table
     of negatives; a loss without them gets empty ones.
     """
     bag_starts, ids, words, parts, starts, classes, targets = bags
-    input_rates, gram_rates = rates
+    input_factors, gram_factors = factors
     nodes, signs, lengths = tree
     probabilities, aliases = sampling
     width, most = inputs.shape[1], max(len(outputs), 1 + negatives, nodes.shape[1])
@@ -275,7 +275,7 @@ def update_classifier(order, states, bags, inputs, grams, outputs, rates, tree, 
                 row[i] += step * hidden[i]
         for i in range(width):
             change[i] *= share
-        _add_to_rows(inputs, own_rows, owned, change, input_rates)
-        _add_to_rows(grams, gram_rows, found, change, gram_rates)
+        _add_to_rows(inputs, own_rows, owned, change, input_factors)
+        _add_to_rows(grams, gram_rows, found, change, gram_factors)
         learned += 1
     return loss, learned, read
