@@ -99,7 +99,7 @@ def test_chinese_characters_words_and_segmented_text(tmp_path: Path) -> None:
     assert segmented[0].text == "共同创造美好的新世纪"
     assert segmented[0].names == tuple("BEBEBESSBE")
     assert segmented.names == ("B", "E", "M", "S")
-    assert "(format segmented;" in messages[0]
+    assert "(format='segmented';" in messages[0]
     slashes, _ = read(tmp_path / "c.txt", "迈向/v  [中央/n  电台/n]nt  1/2/m\n新/a\n")
     assert word_tags(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
 
