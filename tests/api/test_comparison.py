@@ -89,7 +89,7 @@ def test_a_rerun_reuses_cells_and_a_new_row_adds_its_own(folder: Path, first: tu
     assert {name: after[name] for name in before} == before
     assert len(after) == 10  # two seeds of the new row, of all examples only
     assert found.columns[0].trained_on == 80
-    assert any("2 cells of 4 are stored" in event.get("text", "") for event in events)
+    assert any("2 of 4 cells are stored" in event.get("text", "") for event in events)
     report = (folder / "report.html").read_text(encoding="utf-8")
     assert "Comparison of 2 systems" in report
 

@@ -123,6 +123,9 @@ class Slope(Objective):
         self.bad = bad
         self.weight = nn.Parameter(torch.zeros(1, 1))
 
+    def epoch_size(self, data: None) -> int:
+        return 100
+
     def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
         x = torch.arange(examples.start, examples.stop, dtype=torch.float32)[:, None] / 10
         return Points(x=x, y=torch.where((x * 10 == self.bad) & (rng.step == 3), torch.nan, 2 * x))
