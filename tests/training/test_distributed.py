@@ -290,7 +290,7 @@ def test_checkpoint_has_one_format(strategy: str, file: str, folder: Path) -> No
 @pytest.mark.multi
 def test_every_process_reports_the_same(folder: Path, results: dict[str, Any]) -> None:
     assert "not finite before step 4; there is no checkpoint yet" in results["nan"]
-    assert "use train.parallel ddp" in results["shards"]
+    assert "use parallel ddp" in results["shards"]
     assert "a batch of 1 is too small for 2 processes" in results["few"]
     assert results["clock"] == "done"
     assert {name: results[name] for name in ("nan", "few", "clock")}.items() <= json.loads(
