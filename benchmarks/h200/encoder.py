@@ -1,25 +1,27 @@
-"""An encoder from raw text to its scores, unattended: pre-train by a recipe, pack the weights, fine-tune side by side.
+"""An encoder from raw text to its scores, unattended, in three stages; a rerun resumes.
 
-    python benchmarks/h200/encoder.py text/*.txt.xz --recipe recipes/h200/electra-12x384.toml --steps 8800 \
-        --tasks tasks/ --out run/
+    python benchmarks/h200/encoder.py pretrain run/electra text/*.txt.xz --recipe recipes/h200/electra-12x384.toml
+    python benchmarks/h200/encoder.py mlm run/bert text/*.txt.xz --parent run/electra --steps 1000
+    python benchmarks/h200/encoder.py tune run/bert --tasks tasks/ --names SST-2 CoLA --seeds 0 1 2 3 4
 
-`--tasks` is a folder with those of `TASKS` below. run/model is the model, run/weights.00, .01, ... its folder as a tar
-file with half-precision weights, in parts of 15 MB; run/results.jsonl gets a line for each fine-tuning. A rerun
-resumes. Start nvidia-cuda-mps-control -d before, so that the processes share the GPU.
+pretrain trains by a recipe. mlm takes ELECTRA's discriminator as BERT's encoder and continues as a masked language
+model, so that one encoder fills masks and is fine-tuned. Both write the model folder and, beside it, its weights in
+half precision as a tar file in parts of 15 MB (run/bert.00, .01, ...). tune fine-tunes side by side on those of TASKS
+below, from a folder with their files, and appends a line for each to run/bert.jsonl; start nvidia-cuda-mps-control -d
+before, so that the processes share the GPU.
 """
 
 import argparse
 import io
 import json
 import multiprocessing
-import shutil
 import subprocess
 import sys
 import tarfile
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,34 +37,68 @@ class Tuning:
     task: str
     train: str = "train"
     test: str = "dev"
-    seeds: int = 5
     settings: dict[str, Any] = field(default_factory=dict)
 
 
 TASKS = {
-    "SQuAD": Tuning("squad", "answer", seeds=1, settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
-    "CoNLL-2003": Tuning(
-        "conll2003", "tag", "eng.train", "eng.testb", 2, {"optimizer": "muon", "lr": 3e-4, "batch": 16}
-    ),
+    "SQuAD": Tuning("squad", "answer", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
+    "CoNLL-2003": Tuning("conll2003", "tag", "eng.train", "eng.testb", {"optimizer": "muon", "lr": 3e-4, "batch": 16}),
     "SST-2": Tuning("glue/SST-2", "classify", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
     "STS-B": Tuning("glue/STS-B", "pair", settings={"optimizer": "muon", "lr": 3e-4, "orders": "both"}),
     "CoLA": Tuning("glue/CoLA", "classify", settings={"optimizer": "muon", "lr": 1e-4}),
     "MRPC": Tuning("glue/MRPC", "pair", settings={"lr": 5e-5, "orders": "both"}),
     "RTE": Tuning("glue/RTE", "pair", settings={"optimizer": "muon", "lr": 3e-4}),
+    "MSRA": Tuning("zh/msra_ner_split", "tag", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
+    "ChnSentiCorp": Tuning(
+        "zh/chnsenticorp", "classify", test="test", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 5}
+    ),
+    "CMRC2018": Tuning("zh/cmrc2018", "answer", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
 }
 
 
-def pretrain(texts: list[str], recipe: str, steps: int, out: Path) -> None:
-    command = [sys.executable, "-m", "keel", "pretrain", *texts, "--recipe", recipe, "--out", str(out)]
-    if steps:
-        command += ["--steps", str(steps)]
-    command += ["--train.evaluate_every", "3000", "--train.log_every", "100"]
-    with open(out.parent / "pretrain.log", "a") as log:
-        subprocess.run(command, stdout=log, stderr=log, check=True)
+def pretrain(options: argparse.Namespace) -> None:
+    command = [sys.executable, "-m", "keel", "pretrain", *options.texts, "--recipe", options.recipe]
+    if options.steps:
+        command += ["--steps", str(options.steps)]
+    if not (options.model / "config.json").exists():
+        subprocess.run([*command, "--out", str(options.model), *options.settings], check=True)
+    pack(options.model)
 
 
-def pack(model: Path, out: Path) -> None:
-    """The folder as a tar file in parts; weights in half precision."""
+def continue_as_mlm(options: argparse.Namespace) -> None:
+    import keel
+    from keel.config import replace
+    from keel.model import Model
+    from keel.systems.bert import Bert
+
+    parent = keel.Model.load(options.parent)
+    shared = {item.name: getattr(parent.system, item.name) for item in fields(Bert)}
+    length = parent.system.max_length
+    system = replace(Bert(**shared), sequence_length=length, final_sequence_length=0)
+    encoder = system.build_encoder(parent.encoder.vocab_size)
+    encoder.load_state_dict(parent.encoder.state_dict())
+    start = Model(system=system, encoder=encoder, tokenizer=parent.tokenizer, card=parent.card)
+    plan = keel.Train(
+        steps=options.steps,
+        batch=options.tokens // length,
+        accumulate=2,
+        optimizer="muon",
+        lr=1e-3,
+        schedule="trapezoid",
+        warmup=0.05,
+        cooldown=0.7,
+        average=0.05,
+        weight_decay=0.05,
+        evaluate_every=500,
+        log_every=100,
+    )
+    if not (options.model / "config.json").exists():
+        keel.pretrain(start, [Path(name) for name in options.texts], out=options.model, train=plan)
+    pack(options.model)
+
+
+def pack(model: Path) -> None:
+    """Write the folder as a tar file in parts; weights in half precision."""
     import torch
     from safetensors.torch import load_file, save
 
@@ -78,7 +114,8 @@ def pack(model: Path, out: Path) -> None:
             tar.addfile(entry, io.BytesIO(content))
     whole = packed.getvalue()
     for number, start in enumerate(range(0, len(whole), PART)):
-        (out / f"weights.{number:02}").write_bytes(whole[start : start + PART])
+        model.with_suffix(f".{number:02}").write_bytes(whole[start : start + PART])
+    model.with_suffix(".packed").touch()
 
 
 def tune(model: str, tasks: str, name: str, seed: int) -> dict[str, Any]:
@@ -103,31 +140,44 @@ def tune(model: str, tasks: str, name: str, seed: int) -> dict[str, Any]:
     return {**result, "seconds": time.monotonic() - start}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("texts", nargs="*")
-    parser.add_argument("--recipe", default="recipes/h200/electra-12x384.toml")
-    parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--tasks", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=14)
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    model = options.out / "model"
-    if not (model / "config.json").exists():
-        pretrain(options.texts, options.recipe, options.steps, model)
-    shutil.rmtree(model / "run", ignore_errors=True)
-    pack(model, options.out)
-    (options.out / "packed").touch()
-    results = options.out / "results.jsonl"
+def tune_all(options: argparse.Namespace) -> None:
+    results = options.model.with_suffix(".jsonl")
     done = {(line["name"], line["seed"]) for line in map(json.loads, results.open())} if results.exists() else set()
-    pairs = [(name, seed) for seed in range(5) for name in TASKS if seed < TASKS[name].seeds]
+    pairs = [(name, seed) for seed in options.seeds for name in options.names]
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        todo = [pool.submit(tune, str(model), options.tasks, *pair) for pair in pairs if pair not in done]
+        todo = [pool.submit(tune, str(options.model), options.tasks, *pair) for pair in pairs if pair not in done]
         for job in as_completed(todo):
             with results.open("a") as file:
                 file.write(json.dumps(job.result()) + "\n")
             print(json.dumps(job.result()), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    stages = parser.add_subparsers(required=True)
+    stage = stages.add_parser("pretrain")
+    stage.set_defaults(run=pretrain)
+    stage.add_argument("model", type=Path)
+    stage.add_argument("texts", nargs="+")
+    stage.add_argument("--recipe", required=True)
+    stage.add_argument("--steps", type=int, default=0)
+    stage.add_argument("--settings", nargs=argparse.REMAINDER, default=[], help="further flags of keel pretrain")
+    stage = stages.add_parser("mlm")
+    stage.set_defaults(run=continue_as_mlm)
+    stage.add_argument("model", type=Path)
+    stage.add_argument("texts", nargs="+")
+    stage.add_argument("--parent", required=True)
+    stage.add_argument("--steps", type=int, default=1000)
+    stage.add_argument("--tokens", type=int, default=2**18, help="tokens per step")
+    stage = stages.add_parser("tune")
+    stage.set_defaults(run=tune_all)
+    stage.add_argument("model", type=Path)
+    stage.add_argument("--tasks", required=True)
+    stage.add_argument("--names", nargs="+", choices=TASKS, default=list(TASKS))
+    stage.add_argument("--seeds", nargs="+", type=int, default=[0])
+    stage.add_argument("--jobs", type=int, default=8)
+    options = parser.parse_args()
+    options.run(options)
 
 
 if __name__ == "__main__":
