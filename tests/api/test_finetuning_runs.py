@@ -1,5 +1,6 @@
 """Fine-tuning by groups of layers, the same for every system."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,39 @@ def test_several_seeds_are_averaged_on_dev_and_on_test(tokenizer: Tokenizer) -> 
         assert scores[name]["values"]["accuracy"]["value"] in mean["values"]
     one = finetune(base, EXAMPLES, **settings).card.scores
     assert list(one) == ["dev", "test"]
+
+
+def test_defaults_follow_the_optimizer_of_pretraining_and_the_number_of_examples(tokenizer: Tokenizer) -> None:
+    base = untrained(SYSTEMS[0][0], tokenizer)
+    few = {"dev": None, "device": "cpu", "progress": False}
+    tuned = finetune(base, EXAMPLES, **few).card.recipe["train"]
+    assert (tuned["optimizer"], tuned["epochs"], tuned["layer_decay"]) == ("adamw", 10, 0.9)
+    base.card.recipe["train"] = {"optimizer": "muon"}
+    tuned = finetune(base, EXAMPLES, **few).card.recipe["train"]
+    assert (tuned["optimizer"], tuned["lr"], tuned["epochs"], tuned["layer_decay"]) == ("muon", 2e-4, 10, 0.9)
+    tuned = finetune(base, EXAMPLES, optimizer="adamw", epochs=1, **few).card.recipe["train"]
+    assert (tuned["optimizer"], tuned["lr"], tuned["epochs"]) == ("adamw", 5e-5, 1)
+    tuned = finetune(base, EXAMPLES, from_scratch=True, **few).card.recipe["train"]
+    assert (tuned["optimizer"], tuned["epochs"], tuned["layer_decay"]) == ("adamw", 3, 1.0)
+
+
+@pytest.mark.parametrize(("examples", "epochs"), [(10, 10), (6_000, 10), (10_000, 6), (20_000, 3), (1_000_000, 3)])
+def test_small_sets_get_more_epochs(examples: int, epochs: int) -> None:
+    assert Bert().finetuning_policy.fit_to_size(examples) == {"epochs": epochs}
+
+
+def test_a_collapsed_run_is_repeated_with_another_seed(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    base = untrained(SYSTEMS[0][0], tokenizer)
+    settings: dict[str, Any] = {"dev": None, "device": "cpu", "log_every": 1, "batch": 8}
+    events: list[Event] = []
+    random = [(text, label) for text, _ in EXAMPLES for label in ("good", "bad")]  # nothing can be learned
+    finetune(base, random, out=tmp_path / "random", epochs=50, lr=1e-3, on_event=events.append, **settings)
+    notes = [event["text"] for event in events if "collapsed" in event.get("text", "")]
+    assert notes == [
+        "the run of seed 0 has collapsed: it has learned how frequent the labels are, and nothing else; it is repeated "
+        "with seed 1000. If that happens again, lower lr"
+    ]
+    assert {path.name for path in (tmp_path / "random" / "run").glob("seed-*")} == {"seed-0", "seed-1000"}
+    events.clear()
+    finetune(base, EXAMPLES, epochs=120, lr=3e-3, on_event=events.append, **settings)
+    assert not any("collapsed" in event.get("text", "") for event in events)

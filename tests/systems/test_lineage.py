@@ -12,7 +12,7 @@ from keel.systems import LINEAGE, SYSTEMS
 from keel.systems.family_tree import family_tree, main
 
 FOLDER = Path(keel.systems.__file__).parent
-SHARED = {"system", "capabilities", "static_vectors"}
+SHARED = {"system", "capabilities", "static_vectors", "transformer_finetuning"}
 """Bases that several systems share, no systems themselves."""
 PARTS = {"fasttext_classifier": "fasttext"}
 """Files that are part of a system."""

@@ -18,6 +18,7 @@ from keel.data.examples import Columns, Examples, Labels
 from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, note
+from keel.formats.bundled_models import bundled_models, locate
 from keel.formats.registry import find_format
 from keel.metrics.comparison_results import Column
 from keel.model import Model
@@ -132,10 +133,11 @@ def _row(given: RowSource, task: str, corpus: bool, models: Path, on_event: OnEv
         if not size and learns_from_labels(system):
             system = system.from_scratch()
         return _system_row(f"{name}:{size}" if size else name, system, corpus)
-    path = Path(given)
+    path = locate(given)
     if not path.exists():
-        near = get_close_matches(str(given), SYSTEMS, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SYSTEMS)}, or an existing path"
+        names = [*SYSTEMS, *bundled_models()]
+        near = get_close_matches(str(given), names, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}, or an existing path"
         raise UsageError(f"{str(given)!r} is neither a system nor a model folder or word vector file: {remedy}")
     if find_format(path) is None:
         Model.load(path, device="cpu")  # says what is wrong

@@ -18,6 +18,7 @@ from keel.config import replace, to_dict, unknown_name
 from keel.data.collation import EncodedExamples
 from keel.data.example_splits import cross_validation_folds
 from keel.data.examples import Examples, Labels
+from keel.data.label_kinds import SingleLabel
 from keel.errors import UsageError
 from keel.events import OnEvent, note, pluralize
 from keel.metrics.scores import Scores
@@ -35,6 +36,12 @@ from keel.training.objective import CustomUpdate, Objective
 
 FEW_STEPS, FEW_TEXTS = 30, 10_000
 """Updates by batches, and by single texts, below which a run is likely to underfit."""
+LAST_SHARE, COLLAPSED = 0.2, 0.98
+"""A run has collapsed if the mean loss of this last share of its steps is above this share of the labels' entropy."""
+LEAST_STEPS = 100
+"""Steps of a run that should have learned more than the frequencies of the labels."""
+OTHER_SEED = 1000
+"""What is added to the seed of a collapsed run to repeat it."""
 LEAST_BATCH = 8
 """The smallest batch that is recommended instead of more epochs."""
 MOST_EPOCHS = 100
@@ -162,9 +169,32 @@ class FineTuningRuns:
     def train_seed(
         self, seed: int, data: EncodedExamples, dev: Examples | None, run: Path | None, runs: int
     ) -> FineTuningRun:
-        """Train with a seed in a folder of its own inside `run`; `runs` is the number of all runs."""
+        """Train with a seed in a folder of its own inside `run`, and once more with another one if the run has
+        collapsed; `runs` is the number of all runs."""
         name = self.name_seed(seed)
-        return self.train_once(data, dev, seed, run and run / run_folder_name(name), {"run": name, "runs": runs})
+        tuned = self.train_once(data, dev, seed, run and run / run_folder_name(name), {"run": name, "runs": runs})
+        if not self.has_collapsed(tuned.history):
+            return tuned
+        other = seed + OTHER_SEED
+        what = f"the run of {name} has collapsed: it has learned how frequent the labels are, and nothing else"
+        note(self.report, f"{what}; it is repeated with seed {other}. If that happens again, lower --lr")
+        name = self.name_seed(other)
+        again = self.train_once(data, dev, other, run and run / run_folder_name(name), {"run": name, "runs": runs})
+        return tuned if self.has_collapsed(again.history) else again
+
+    def has_collapsed(self, history: History) -> bool:
+        """Whether the fine-tuning of a pre-trained encoder ended with the loss of label frequencies."""
+        setup, counts = self.setup, [count for count in self.labels.counts if count]
+        plain = not setup.head.lm_loss and setup.head.class_weights == "none"
+        pretrained = setup.system.finetuning_policy.fits_pretrained and not (setup.from_scratch or setup.freeze)
+        if not (pretrained and plain and isinstance(self.labels.kind, SingleLabel)) or history.steps < LEAST_STEPS:
+            return False
+        recent = [loss for step, loss in history.losses if step > (1 - LAST_SHARE) * history.steps]
+        if not recent or len(counts) < 2:
+            return False
+        total = sum(counts)
+        entropy = -sum(count / total * math.log(count / total) for count in counts)
+        return mean(recent) > COLLAPSED * entropy
 
     def choice_value(self, run: FineTuningRun) -> float:
         """The score on dev by which the best run is chosen."""

@@ -46,12 +46,22 @@ class FineTuningDefaults:
     solves_frozen: bool
     train: Train
     head: HeadSettings
+    by_data_size: Mapping[str, str]
+    """Training settings that depend on the number of examples, and how, in words."""
 
     @classmethod
     def of(
-        cls, task: type[Task], start: System, given: Mapping[str, Any], *, trained: bool, freeze: bool | None
+        cls,
+        task: type[Task],
+        start: System,
+        given: Mapping[str, Any],
+        *,
+        trained: bool,
+        freeze: bool | None,
+        optimizer: str = "",
     ) -> Self:
-        """The defaults of system and task, beside what was given; `trained`: the encoder has weights to keep."""
+        """The defaults of system and task, beside what was given; `trained`: the encoder has weights to keep, which
+        this optimizer has found."""
         given = {**task.default_head(start), **given}
         if freeze is None and trained and "unfreeze" not in given:
             freeze = start.feature_based
@@ -62,7 +72,19 @@ class FineTuningDefaults:
             linear = False  # layer weights, or a pooler, are trained with the classifier
         solves_frozen = bool(freeze) and linear and TRAINED_BY_GRADIENTS.isdisjoint(given)
         train = SOLVED if solves_frozen else task.finetuning_defaults(start, bool(freeze), network=has_network)
-        return cls(freeze=bool(freeze), has_network=has_network, solves_frozen=solves_frozen, train=train, head=head)
+        policy = start.finetuning_policy
+        pretrained = trained and not freeze and not has_network
+        if pretrained:
+            train = policy.from_pretrained(train, optimizer, given.get("optimizer", ""))
+        sized = not solves_frozen and (train.optimizer == "own" or (pretrained and policy.fits_pretrained))
+        return cls(
+            freeze=bool(freeze),
+            has_network=has_network,
+            solves_frozen=solves_frozen,
+            train=train,
+            head=head,
+            by_data_size=policy.by_data_size if sized else {},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +106,8 @@ class FineTuningSetup:
     """Whether the head has a network between encoder and classifier."""
     solves_frozen: bool
     """Whether the classifier on a frozen encoder is solved for."""
+    by_data_size: frozenset[str] = frozenset()
+    """Names of the training settings that depend on the number of examples."""
     given: frozenset[str] = frozenset()
     """Names of the settings that were given."""
 
@@ -109,9 +133,9 @@ class FineTuningSetup:
         start, parent = resolve_start(base, out, settings, on_event, labelled=True)
         if reason := start.unsupported_reason(task, trained=parent is not None):
             raise UsageError(reason)
-        defaults = FineTuningDefaults.of(
-            kind, start, settings, trained=parent is not None and not from_scratch, freeze=freeze
-        )
+        trained = parent is not None and not from_scratch
+        optimizer = parent.card.recipe.get("train", {}).get("optimizer", "") if parent else ""
+        defaults = FineTuningDefaults.of(kind, start, settings, trained=trained, freeze=freeze, optimizer=optimizer)
         if freeze is None and defaults.freeze:
             default = f"{start.name} is feature-based: its encoder is frozen"
             note(on_event, f"{default}; --no-freeze to fine-tune all of it")
@@ -156,6 +180,7 @@ class FineTuningSetup:
             text=text,
             has_network=has_network,
             solves_frozen=defaults.solves_frozen,
+            by_data_size=frozenset(defaults.by_data_size),
             given=frozenset(settings),
         )
         if resolved.solves and train.epochs != 1:
@@ -165,7 +190,7 @@ class FineTuningSetup:
 
     def fit_to_size(self, examples: int) -> Self:
         """These settings with the defaults for this number of examples; what was given stays."""
-        fitted = self.system.finetuning_policy.fit_to_size(examples) if self.train.optimizer == "own" else {}
+        fitted = self.system.finetuning_policy.fit_to_size(examples) if self.by_data_size else {}
         kept = self.given | ({"epochs"} if self.given & {"steps", "minutes"} else set())
         return replace(self, train=replace(self.train, **{name: fitted[name] for name in fitted.keys() - kept}))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keel.api.answer_outputs import check_answers_folder, question_ids, write_answers
 from keel.api.keywords import PredictKeywords
-from keel.api.model_loading import ModelSource, load_model, load_models
+from keel.api.model_loading import ModelSource, default_model, load_model, load_models
 from keel.api.scored_tables import write_scored
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
@@ -17,7 +17,7 @@ from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
 from keel.data.predictions import is_segmentation
 from keel.data.tagged_sentences import split_words
-from keel.data.text_inputs import Texts, text_inputs
+from keel.data.text_inputs import Texts, require_text, text_inputs
 from keel.data.text_streams import plain_text_parts, split_examples
 from keel.errors import UsageError, flag_of
 from keel.events import OnEvent, ignore
@@ -33,6 +33,8 @@ from keel.tasks.classify import TextClassification
 from keel.tasks.ensemble import Ensemble
 from keel.text_vectors import Pool, PooledOutput, TokenVectors
 
+LANGUAGE_SAMPLE = 100
+"""Texts by which the language is detected."""
 OUT = (
     "Write the rows of FILE with predictions as a .csv, .tsv or .jsonl; for answers, a folder of the files that the "
     "official scorers read."
@@ -99,33 +101,41 @@ def _records(ensemble: Ensemble, parts: Iterator[Examples], on_event: OnEvent) -
 
 
 def fill(
-    text: str, *, model: ModelSource, top: Annotated[int, Doc("Words per mask.")] = 5, on_event: OnEvent = ignore
+    text: str,
+    *,
+    model: ModelSource | None = None,
+    top: Annotated[int, Doc("Words per mask.")] = 5,
+    on_event: OnEvent = ignore,
 ) -> list[list[Candidate]]:
-    """The most probable words for every [MASK] (or ___) of a text."""
-    return load_model(model, on_event).fill(text, top=top)
+    """The most probable words for every [MASK] (or ___) of a text; by default, those of the bundled encoder."""
+    require_text(text, "the text")
+    return load_model(model or default_model("encoder", text, on_event), on_event).fill(text, top=top)
 
 
 @overload
 def embed(
-    texts: Texts, *, model: ModelSource, layer: int = -1, pool: PooledOutput = "default",
+    texts: Texts, *, model: ModelSource | None = None, layer: int = -1, pool: PooledOutput = "default",
     text_column: str = "", on_event: OnEvent = ignore,
 ) -> np.ndarray: ...  # fmt: skip
 @overload
 def embed(
-    texts: Texts, *, model: ModelSource, layer: int = -1, pool: Pool, text_column: str = "",
+    texts: Texts, *, model: ModelSource | None = None, layer: int = -1, pool: Pool, text_column: str = "",
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]: ...  # fmt: skip
 def embed(
     texts: Texts,
     *,
-    model: ModelSource,
+    model: ModelSource | None = None,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
     pool: Annotated[Pool, POOL] = "default",
     text_column: str = "",
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]:
-    """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context."""
-    return load_model(model, on_event).encode(texts, layer=layer, pool=pool, text_column=text_column, on_event=on_event)
+    """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context; by default, those of
+    the bundled encoder."""
+    given, one = text_inputs(texts, text_column=text_column, on_event=on_event)
+    known = load_model(model or default_model("encoder", " ".join(given[:LANGUAGE_SAMPLE]), on_event), on_event)
+    return known.encode(given[0] if one else given, layer=layer, pool=pool, on_event=on_event)
 
 
 def segment(

@@ -1,16 +1,38 @@
-"""The model that a verb is given: a Model, its folder or file, or a word vector file."""
+"""The model that a verb is given: a Model, its folder or file, a word vector file, or the name of a bundled model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
+from keel.data.sentence_splitting import detect_language
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, note
 from keel.explain.nearest_neighbors import VectorSpace
+from keel.formats.bundled_models import bundled_models
 from keel.formats.registry import find_format
 from keel.model import Model
 
 ModelSource = Model | str | Path
-"""A model, or the path of its folder or file."""
+"""A model, the path of its folder or file, or the name of a bundled model."""
+Kind = Literal["encoder", "word vectors", "causal language model", "seq2seq model"]
+DEFAULTS: Mapping[Kind, Mapping[str, str]] = {
+    "encoder": {"en": "english", "zh": "chinese"},
+    "word vectors": {"en": "english-words", "zh": "chinese-words"},
+    "causal language model": {"en": "english-gpt"},
+    "seq2seq model": {},
+}
+"""Names of the bundled models, by the language of the text."""
+LANGUAGES = {"en": "English", "zh": "Chinese"}
+
+
+def default_model(kind: Kind, text: str, on_event: OnEvent) -> str:
+    """The name of the bundled model for a text's language."""
+    language = detect_language(text)
+    name = DEFAULTS[kind].get(language, "")
+    if name not in bundled_models():
+        raise UsageError(f"no {kind} for {LANGUAGES[language]} comes with Keel: choose one with --model FOLDER")
+    note(on_event, f"model: {name}, which comes with Keel; choose another one with --model")
+    return name
 
 
 def load_model(model: ModelSource, on_event: OnEvent = ignore) -> Model:

@@ -1,12 +1,12 @@
 """What training starts from, a new system or a trained model; and what comes out of it."""
 
-import os
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from keel.errors import UsageError
 from keel.events import OnEvent, note
+from keel.formats.bundled_models import bundled_models, locate
 from keel.model import MAX_UNKNOWN, Model
 from keel.systems import SYSTEMS
 from keel.systems.system import System
@@ -23,9 +23,10 @@ def resolve_start(
 ) -> tuple[System, Model | None]:
     """The system to train and, unless it is new, the model to start from; takes `size` out of the settings."""
     named = isinstance(system, str) and system in SYSTEMS
-    if not named and isinstance(system, str | Path) and not os.path.exists(system):
-        near = get_close_matches(str(system), SYSTEMS, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SYSTEMS)}, or an existing folder"
+    if not named and isinstance(system, str | Path) and not locate(system).exists():
+        names = [*SYSTEMS, *bundled_models()]
+        near = get_close_matches(str(system), names, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}, or an existing folder"
         raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
     if not named and settings.get("size"):
         raise UsageError("--size is for a new model: leave it out, or give the name of a system")

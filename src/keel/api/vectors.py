@@ -8,7 +8,7 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 
 from keel.api.keywords import ColumnKeywords
-from keel.api.model_loading import ModelSource, load_model, load_vectors
+from keel.api.model_loading import ModelSource, default_model, load_model, load_vectors
 from keel.api.settings import Source, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, read_examples
@@ -39,7 +39,7 @@ COLON = re.compile("[:：]")
 def nearest(
     query: str,
     *,
-    model: ModelSource,
+    model: ModelSource | None = None,
     among: Source | None = None,
     top: Annotated[int, Doc("Neighbours to show.")] = 10,
     approximate: Annotated[bool, Doc("Approximate search by an HNSW index, built once and cached.")] = False,
@@ -48,15 +48,16 @@ def nearest(
 ) -> list[Neighbor]:
     """The nearest neighbours of a word or, with `among`, the texts of a file or list nearest to a text.
 
-    `approximate` searches an HNSW index of the vocabulary, which is built once and cached.
+    By default, the vectors are those of the bundled word vectors, or of the bundled encoder with `among`. `approximate`
+    searches an HNSW index of the vocabulary, which is built once and cached.
     """
     require_text(query, "the query")
     if among is None:
-        space = load_vectors(model, on_event)
+        space = load_vectors(model or default_model("word vectors", query, on_event), on_event)
         return space.nearest(query, top=top, search=build_index(space, on_event) if approximate else None)
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
-    known = load_model(model, on_event)
+    known = load_model(model or default_model("encoder", query, on_event), on_event)
     texts = _read_texts(among, settings, on_event)
     space = VectorSpace(texts, known.encode(texts, on_event=on_event))
     return space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
@@ -65,34 +66,35 @@ def nearest(
 def analogy(
     expression: str,
     *,
-    model: ModelSource,
+    model: ModelSource | None = None,
     top: Annotated[int, Doc("Words to show.")] = 5,
     by: Annotated[By, Doc("3CosAdd or 3CosMul.")] = "add",
     on_event: OnEvent = ignore,
 ) -> list[Neighbor]:
     """The words nearest to an expression such as "king - man + woman", without the words in it."""
     require_text(expression, "the expression")
-    return load_vectors(model, on_event).analogy(expression, top=top, by=by)
+    space = load_vectors(model or default_model("word vectors", expression, on_event), on_event)
+    return space.analogy(expression, top=top, by=by)
 
 
-def odd(words: str | Sequence[str], *, model: ModelSource, on_event: OnEvent = ignore) -> list[Neighbor]:
+def odd(words: str | Sequence[str], *, model: ModelSource | None = None, on_event: OnEvent = ignore) -> list[Neighbor]:
     """The odd one out of three or more words: each with its mean cosine to the others, in ascending order.
 
     In one string, words are separated by whitespace or commas; a word of the vocabulary may contain a comma.
     """
-    space = load_vectors(model, on_event)
-    if not isinstance(words, str):
-        words, _ = text_inputs(words)
-    else:
-        parts = [[word] if space.find(word) is not None else SEPARATORS.split(word) for word in words.split()]
-        words = [word for part in parts for word in part if word]
-    return space.odd_one_out(words)
+    given, one = text_inputs(words)
+    space = load_vectors(model or default_model("word vectors", " ".join(given), on_event), on_event)
+    if one:
+        parts = [[word] if space.find(word) is not None else SEPARATORS.split(word) for word in given[0].split()]
+        given = [word for part in parts for word in part if word]
+    return space.odd_one_out(given)
 
 
-def similarity(first: str, second: str, *, model: ModelSource, on_event: OnEvent = ignore) -> float:
-    """Cosine similarity of two words, or of the mean vectors of two texts."""
+def similarity(first: str, second: str, *, model: ModelSource | None = None, on_event: OnEvent = ignore) -> float:
+    """Cosine similarity of two words, or of the mean vectors of two texts; by default, by the bundled encoder."""
     texts = [require_text(first, "the first text"), require_text(second, "the second text")]
-    vectors = load_model(model, on_event).encode(texts, on_event=on_event)
+    known = load_model(model or default_model("encoder", " ".join(texts), on_event), on_event)
+    vectors = known.encode(texts, on_event=on_event)
     one, two = (_non_zero(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
 
@@ -101,7 +103,7 @@ def senses(
     word: str,
     sentences: Source,
     *,
-    model: ModelSource,
+    model: ModelSource | None = None,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
     groups: Annotated[int, Doc("Number of clusters; 0: estimated.")] = 0,
     out: Annotated[str | Path | None, Doc("Write the cosines as a figure, .svg or .html.")] = None,
@@ -120,7 +122,7 @@ def senses(
     used = {use.text for use in uses}
     if without := sum(text not in used for text in texts):
         note(on_event, f"{without:,} of {pluralize(len(texts), 'sentence')} without {word!r} left out")
-    known = load_model(model, on_event)
+    known = load_model(model or default_model("encoder", " ".join(used), on_event), on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name
     found = compare_senses(word, title, uses, use_vectors(uses, encoded), groups)

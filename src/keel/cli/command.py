@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from keel.api.model_loading import Kind, default_model
 from keel.cli import GROUPS
 from keel.cli.flags import Flags
 from keel.data.text_files import open_text, refuse_special_file, stdin_lines
@@ -91,7 +92,7 @@ def section(name: str, *settings: Any, only: Collection[str] | None = None, defa
     return lambda flags: flags.section(name, *settings, only=only, defaults=defaults)
 
 
-def model_flag(what: str = "A model folder, or a word vector file.") -> Declaration:
+def model_flag(what: str = "A model folder, a word vector file, or the name of a bundled model.") -> Declaration:
     return argument("--model", "MODEL", what)
 
 
@@ -105,14 +106,9 @@ ENCODING = "Character encoding of a file; auto: byte order mark, UTF-8, else GB1
 encoding_flag = argument("--encoding", "NAME", ENCODING, default="auto")
 
 
-def model_of(options: Namespace) -> str:
-    if not options.model:
-        raise UsageError("no default model ships with Keel yet: choose one with --model FOLDER")
-    return options.model
-
-
-def load(options: Namespace, console: Console) -> Model:
-    path = model_of(options)
+def load(options: Namespace, console: Console, text: str = "", kind: Kind = "causal language model") -> Model:
+    """The model that was named, or else the bundled one of that kind for the language of a text."""
+    path = options.model or default_model(kind, text, console)
     if options.threads:
         torch.set_num_threads(options.threads)
     return Model.load(path, device=options.device, on_event=console)

@@ -34,6 +34,7 @@ from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import note
+from keel.formats.bundled_models import locate
 from keel.generation.beam_search import BeamSearch
 from keel.model import Model
 from keel.report.console import Console
@@ -49,7 +50,7 @@ def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
 
 def _models_and_files(options: Namespace, console: Console) -> tuple[list[Model], list[str]]:
     """The model and the model folders right after it, which make an ensemble; and the files of the dataset."""
-    folders = list(takewhile(lambda word: (Path(word) / "config.json").is_file(), options.file))
+    folders = list(takewhile(lambda word: (locate(word) / "config.json").is_file(), options.file))
     files = options.file[len(folders) :]
     if not files:
         raise UsageError(f"{folders[-1]} is a model folder: give a FILE after it")
@@ -120,9 +121,9 @@ def evaluate(options: Namespace, console: Console) -> Answer:
 
 @command(
     "use",
-    "TEXT --model FOLDER",
+    "TEXT [--model FOLDER]",
     argument("text", "TEXT", "A text with [MASK] or ___ where a word is missing; - for stdin."),
-    model_flag("The folder of a pre-trained masked language model."),
+    model_flag("A pre-trained masked language model; default: the bundled one for the language of the text."),
     arguments_of(inference.fill),
     device_flags,
 )
@@ -130,7 +131,7 @@ def fill(options: Namespace, console: Console) -> Answer:
     """The most probable words for each [MASK] of a text."""
     options.encoding = "auto"
     text = prompt_of(options, console).strip() if options.text == "-" else options.text
-    masks = inference.fill(text, model=load(options, console), on_event=console, **options.settings)
+    masks = inference.fill(text, model=load(options, console, text, "encoder"), on_event=console, **options.settings)
     lines: list[str] = []
     for number, words in enumerate(masks, 1):
         lines += [f"mask {number}"] * (len(masks) > 1)
@@ -140,9 +141,9 @@ def fill(options: Namespace, console: Console) -> Answer:
 
 @command(
     "use",
-    "TEXT|FILE|- --model FOLDER",
+    "TEXT|FILE|- [--model FOLDER]",
     argument("text", "TEXT|FILE|-", "A text; or a file or stdin with a text per line."),
-    model_flag(),
+    model_flag("A model; default: the bundled encoder for the language of the text."),
     arguments_of(inference.embed),
     section("columns", Columns(), only=("text_column", "encoding")),
     argument("--out", "FILE.npy", "Write one array to this file instead of JSON lines."),
@@ -156,7 +157,8 @@ def embed(options: Namespace, console: Console) -> Answer:
     if options.out and per_token:
         raise UsageError("--pool none gives different numbers of vectors per text, which no .npy holds: omit --out")
     texts = _texts(options, columns, console)
-    vectors: Any = inference.embed(texts, model=load(options, console), on_event=console, **settings)
+    model = load(options, console, " ".join(texts[:100]), "encoder")
+    vectors: Any = inference.embed(texts, model=model, on_event=console, **settings)
     if options.out:
         part = Path(f"{options.out}.part")
         with open(part, "wb") as file:

@@ -131,7 +131,7 @@ def generate(options: Namespace, console: Console) -> Answer:
     with stream.interruptible(options.json, message):
         (found,) = text_generation.continuations(
             [prompt],
-            model=load(options, console),
+            model=load(options, console, prompt),
             strategy=strategy,
             on_text=lambda _, text: stream.add(text),
             on_event=stream.on_event,
@@ -156,7 +156,8 @@ def generate(options: Namespace, console: Console) -> Answer:
 )
 def ask(options: Namespace, console: Console) -> Answer:
     """Answer a question about a text: by a span of it (--task answer), or with a language model, zero-shot."""
-    text, model = prompt_of(options, console), load(options, console)
+    text = prompt_of(options, console)
+    model = load(options, console, text)
     if not isinstance(model.task, SpanAnswering):
         return _prompted(options, console, prompting.ask, text, options.question, model=model)
     found = prompting.ask(text, options.question, model=model, on_event=console, **options.settings)
@@ -188,7 +189,7 @@ def _prompted(
     """Run a prompting verb: the prompt goes to stderr; what it generated before an interruption is printed."""
     stream = _Stream(console)
     with stream.interruptible(options.json, _token_progress(options, verb)):
-        model = model or load(options, console)
+        model = model or load(options, console, texts[0])
         found = verb(*texts, model=model, on_text=stream.add, on_event=stream.on_event, **options.settings)
     return Answer(lines=[found.text], data={"prompt": found.prompt, "text": found.text})
 
@@ -213,7 +214,7 @@ def translate(options: Namespace, console: Console) -> Answer:
     if by_pattern and options.alignment:
         raise UsageError("--alignment cannot be combined with --by-pattern: leave it out")
     picture = options.alignment and picture_file(options.alignment)
-    model = load(options, console)
+    model = load(options, console, kind="seq2seq model")
     texts, waiting = tee(lines_of(options, console))
     translated = translation.translations(
         texts,

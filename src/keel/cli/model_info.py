@@ -16,6 +16,7 @@ from keel.config import cache_folder, to_dict
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
+from keel.formats.bundled_models import bundled_models, locate
 from keel.formats.registry import find_format
 from keel.formats.stored_model import Format
 from keel.model import Model
@@ -29,7 +30,7 @@ def describe(folder: str | None) -> dict[str, Any]:
     """Describe a path in any format; without one, this machine."""
     if folder is None:
         return _machine()
-    path = Path(folder)
+    path = locate(folder)
     if found := find_format(path):
         return _vectors(path, found) if found.read_vectors else _model(path, found.name)
     if (path / "index.json").is_file():
@@ -52,7 +53,7 @@ def _machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "cache": f"{cache_folder()} ({_megabytes(cache_folder())})",
-        "default models": "none yet",
+        "bundled models": ", ".join(bundled_models()),
     }
 
 

@@ -19,7 +19,8 @@ from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.layer_weights import layer_weights
-from keel.formats.huggingface import HUGGINGFACE_FOLDER, KEEL_FOLDER, folder_settings
+from keel.formats.bundled_models import locate
+from keel.formats.huggingface import HUGGINGFACE_FOLDER, KEEL_FOLDER, folder_settings, recorded_optimizer
 from keel.formats.registry import find_format
 from keel.model import Model
 from keel.report.console import Console, clock, score_line
@@ -58,14 +59,14 @@ def _named_system(seen: Namespace) -> System:
     found = find_format(named) if named else None
     if found in (KEEL_FOLDER, HUGGINGFACE_FOLDER):
         with suppress(KeelError):  # the run reports it
-            return folder_settings(Path(named))
+            return folder_settings(locate(named))
     return found.system(Path(named))() if found else Bert()
 
 
 def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:
     """The system or model, the files, and the recipe, which provides what the line does not."""
     recipe, words = Recipe.read(options.recipe) if options.recipe else Recipe(), options.words
-    if words and (not recipe.system or words[0] in SYSTEMS or Path(words[0]).is_dir()):
+    if words and (not recipe.system or words[0] in SYSTEMS or locate(words[0]).is_dir()):
         return words[0], words[1:] or recipe.corpus, recipe
     return recipe.system, words or recipe.corpus, recipe
 
@@ -167,7 +168,6 @@ def _finetune_flags(flags: Flags, *systems: System, seen: Namespace | None = Non
     if new and not (seen and seen.size):
         systems = (systems[0].from_scratch(), *systems[1:])
     defaults = _finetuning_defaults(systems[0], seen, trained=not new)
-    policy = systems[0].finetuning_policy
     model = f"A pre-trained model (folder or file), or a system to train from scratch ({', '.join(SYSTEMS)})"
     file = f"then labelled examples: tsv, csv, jsonl, parquet, fastText's; for {SequenceToSequence.name} a table or two"
     _run_flags(flags, "MODEL FILE", f"{model}; {file} parallel files; - for stdin.", systems)
@@ -178,8 +178,8 @@ def _finetune_flags(flags: Flags, *systems: System, seen: Namespace | None = Non
         help="A label per text or pair of texts, a tag per word, multiple choice, or text to text. [classify]",
     )
     flags.arguments(finetuning.finetune, dev="FILE|10%|none", test="FILE", folds="K")
-    rules = policy.by_data_size if defaults.train.optimizer == "own" else {}
-    flags.section("train", defaults.train, without=["evaluate_every"], rules=rules)  # evaluated only at the end
+    # Evaluated only at the end.
+    flags.section("train", defaults.train, without=["evaluate_every"], rules=defaults.by_data_size)
     flags.lists = {f"train.{name}" for name in SWEPT}
     flags.section("columns", Columns())
     flags.section("head", defaults.head)
@@ -193,7 +193,8 @@ def _finetuning_defaults(system: System, seen: Namespace | None, *, trained: boo
     given = {name.rpartition(".")[2]: value for name, value in vars(seen).items() if value is not None} if seen else {}
     freeze = {"true": True, "false": False}.get(given.pop("freeze", ""))
     kept = trained and given.get("from_scratch") != "true"
-    return FineTuningDefaults.of(task, system, given, trained=kept, freeze=freeze)
+    optimizer = recorded_optimizer(locate(_what_to_train(seen)[0])) if seen and kept else ""
+    return FineTuningDefaults.of(task, system, given, trained=kept, freeze=freeze, optimizer=optimizer)
 
 
 def _join_parallel_files(line: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from keel.api import vectors
-from keel.cli.command import Answer, argument, arguments_of, command, model_flag, model_of, section
+from keel.cli.command import Answer, argument, arguments_of, command, model_flag, section
 from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
 from keel.events import note
@@ -16,7 +16,7 @@ TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
 
 @command(
     "use",
-    "WORD|TEXT --model M [--in FILE]",
+    "WORD|TEXT [--model M] [--in FILE]",
     argument("query", "WORD|TEXT", "A word; with --in, a text."),
     model_flag(),
     argument("--in", "FILE", "Search the texts of this file instead of words.", dest="among"),
@@ -25,46 +25,45 @@ TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
 )
 def nearest(options: Namespace, console: Console) -> Answer:
     """Nearest neighbours of a word or a text."""
-    model, among = model_of(options), options.among
+    model, among = options.model, options.among
     return _neighbors(vectors.nearest(options.query, model=model, among=among, on_event=console, **options.settings))
 
 
 @command(
     "use",
-    '"A - B + C" --model M',
+    '"A - B + C" [--model M]',
     argument("expression", '"A - B + C"', "Words with plus and minus signs between them."),
     model_flag(),
     arguments_of(vectors.analogy),
 )
 def analogy(options: Namespace, console: Console) -> Answer:
     """Word analogies by vector arithmetic."""
-    model = model_of(options)
-    return _neighbors(vectors.analogy(options.expression, model=model, on_event=console, **options.settings))
+    return _neighbors(vectors.analogy(options.expression, model=options.model, on_event=console, **options.settings))
 
 
 @command(
     "use",
-    "WORD WORD WORD... --model M",
+    "WORD WORD WORD... [--model M]",
     argument("words", "WORD", "Three or more words, one of which does not belong.", nargs="+"),
     model_flag(),
 )
 def odd(options: Namespace, console: Console) -> Answer:
     """The odd one out of several words."""
-    return _neighbors(vectors.odd(" ".join(options.words), model=model_of(options), on_event=console))
+    return _neighbors(vectors.odd(" ".join(options.words), model=options.model, on_event=console))
 
 
-@command("use", "A B --model M", argument("texts", "A B", "Two words or texts.", nargs="*"), model_flag())
+@command("use", "A B [--model M]", argument("texts", "A B", "Two words or texts.", nargs="*"), model_flag())
 def similarity(options: Namespace, console: Console) -> Answer:
     """Cosine similarity of two words or texts."""
     if len(options.texts) != 2:
-        raise UsageError("give two words or texts: keel similarity cat dog --model M")
-    cosine = vectors.similarity(*options.texts, model=model_of(options), on_event=console)
+        raise UsageError("give two words or texts: keel similarity cat dog")
+    cosine = vectors.similarity(*options.texts, model=options.model, on_event=console)
     return Answer(lines=[f"{cosine:.4f}"], data={"similarity": cosine})
 
 
 @command(
     "use",
-    "WORD --in FILE --model M",
+    "WORD --in FILE [--model M]",
     argument("word", "WORD", "The word whose uses are compared."),
     argument("--in", "FILE", "Sentences, one per line; - for stdin.", dest="among", required=True),
     model_flag(),
@@ -76,7 +75,7 @@ def senses(options: Namespace, console: Console) -> Answer:
     """Word senses: clusters of a word's contextual vectors."""
     word, sentences, settings = options.word, options.among, options.settings
     out = picture_file(settings.pop("out")) if "out" in settings else None
-    found = vectors.senses(word, sentences, model=model_of(options), on_event=console, **settings)
+    found = vectors.senses(word, sentences, model=options.model, on_event=console, **settings)
     lines, data, results = found.lines(), [found.to_dict()], [found]
     if options.beside:
         settings.pop("layer", None)

@@ -276,6 +276,11 @@ def folder_settings(folder: Path) -> System:
     return folder_architecture(config).read_settings(config, str(folder / "config.json"), {BODY})[0]
 
 
+def recorded_optimizer(folder: Path) -> str:
+    """The optimizer of a folder's last training, "" if it is unknown."""
+    return _config_of(folder).get("keel", {}).get("card", {}).get("recipe", {}).get("train", {}).get("optimizer", "")
+
+
 KEEL_FOLDER = Format(name="Keel folder", detect=is_keel_folder, read=read, write=convert, system=_system_of)
 HUGGINGFACE_FOLDER = Format(
     name="Hugging Face folder",

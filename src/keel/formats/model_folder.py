@@ -16,17 +16,20 @@ from torch import Tensor
 
 from keel.data.folder_json import AGAIN, check_schema, read_json
 from keel.errors import KeelError, UsageError
+from keel.formats.quantization import DAMAGED, dequantize, quantize
 from keel.training.checkpoint import write_folder
 
 STAGED = ".staged"
 WEIGHTS = "model.safetensors"
+QUANTIZED = "model.quantized.safetensors"
+"""Quantised weights, under a name that no other library takes for weights."""
 PICKLE = "pytorch_model.bin"
-DTYPES = {torch.float32: "F32", torch.int32: "I32"}
+DTYPES = {torch.float32: "F32", torch.int32: "I32", torch.uint8: "U8"}
 """Dtypes that are stored, and safetensors' names for them; all others become fp32."""
 TARGET = "target"
 """The folder of the tokenizer of generated text, where it differs from the input's."""
 MODEL_FILES = {
-    *("config.json", WEIGHTS, "keel.safetensors", "README.md", "modules.json", "sentence_bert_config.json"),
+    *("config.json", WEIGHTS, QUANTIZED, "keel.safetensors", "README.md", "modules.json", "sentence_bert_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "classes.tsv"),
 }
 
@@ -73,13 +76,16 @@ def finish_interrupted_save(folder: Path) -> None:
         raise KeelError(f"cannot finish writing {folder}: {error.strerror or error}") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, quantized: bool = False) -> None:
     """Write a safetensors file with a checksum of each tensor in its header."""
+    if quantized:
+        tensors = quantize(tensors)
     # The library's own writer has no fixed order of metadata; equal models should be equal files.
     stored = {name: tensor if tensor.dtype in DTYPES else tensor.float() for name, tensor in sorted(tensors.items())}
     values = {name: tensor.detach().cpu().contiguous() for name, tensor in stored.items()}
     sums = {name: _checksum(tensor) for name, tensor in values.items()}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt", "crc32": json.dumps(sums)}}
+    metadata = {"format": "pt", "crc32": json.dumps(sums)} | ({"quantized": "true"} if quantized else {})
+    header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, tensor in values.items():
         start, end = end, end + tensor.nbytes
@@ -93,10 +99,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file and verify its checksums, if it has any."""
+    """Read a safetensors file and verify its checksums, if it has any; quantised matrices become fp32."""
     try:
         with safe_open(path, "pt") as file:
-            sums = json.loads((file.metadata() or {}).get("crc32", "{}"))
+            metadata = file.metadata() or {}
+            sums = json.loads(metadata.get("crc32", "{}"))
             check_schema(sums, {...: int}, path, "crc32")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except KeelError:
@@ -106,12 +113,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     for name, expected in sums.items():
         if name in tensors and _checksum(tensors[name]) != expected:
             raise KeelError(f"{path}: the tensor {name} is damaged (wrong checksum); download or copy the file again")
-    return tensors
+    try:
+        return dequantize(tensors) if "quantized" in metadata else tensors
+    except DAMAGED as error:
+        raise KeelError(f"{path} has damaged quantised weights: download or copy the file again ({error})") from None
 
 
 def read_weights(folder: Path, pickled: bool) -> dict[str, Tensor]:
     """All tensors of a folder, in one file or in shards; a pickle is opened only if `pickled`, for its tensors."""
-    if files := _files(folder, WEIGHTS):
+    if files := _files(folder, WEIGHTS) or _files(folder, QUANTIZED):
         return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
     pickles = _files(folder, PICKLE)
     if not pickles:

@@ -5,6 +5,7 @@ from pathlib import Path
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.formats import huggingface, vector_files
+from keel.formats.bundled_models import locate
 from keel.formats.elmo_files import ELMO
 from keel.formats.fasttext_files import FASTTEXT
 from keel.formats.huggingface import HUGGINGFACE_FOLDER, KEEL_FOLDER
@@ -18,13 +19,14 @@ OTHER_SUFFIXES = ".csv .tsv .json .jsonl .npy .npz .pt .pth .safetensors .h5 .on
 
 
 def find_format(path: str | Path) -> Format | None:
-    """The format of a file or folder, None if it has none of them."""
-    return next((each for each in FORMATS if each.detect(Path(path))), None)
+    """The format of a file or folder, or of a bundled model; None if it has none of them."""
+    path = locate(path)
+    return next((each for each in FORMATS if each.detect(path)), None)
 
 
 def read_model(path: str | Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
-    """Read a model or word vectors in any format."""
-    path = Path(path)
+    """Read a model or word vectors in any format, or a bundled model by its name."""
+    path = locate(path)
     if found := find_format(path):
         return found.read(path, on_event, pickled=pickled)
     # No format is detected: these readers say what is wrong.

@@ -26,6 +26,7 @@ from keel.nn.multihead_attention import FastDropout, packed_spans, padding_mask,
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
 from keel.systems.system import System
 from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width, learned_positions
+from keel.systems.transformer_finetuning import TransformerFineTuning
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Phase, State, Tensors
 from keel.training.plan import Train
@@ -121,6 +122,10 @@ class Bert(TransformerSystem):
         if frozen:
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=5e-5 * max(1.0, 768 / self.width))
+
+    @property
+    def finetuning_policy(self) -> TransformerFineTuning:
+        return TransformerFineTuning(self)
 
     @property
     def embedding_width(self) -> int:

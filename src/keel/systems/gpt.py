@@ -26,8 +26,9 @@ from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, packed_spans, product_dtype, use_kernels
 from keel.nn.transformer_blocks import Activation
-from keel.systems.system import FineTuningPolicy, System
+from keel.systems.system import System
 from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width, learned_positions
+from keel.systems.transformer_finetuning import TransformerFineTuning
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import is_sharded
 from keel.training.objective import State, Tensors
@@ -120,7 +121,7 @@ class Gpt(TransformerSystem):
         return GptFineTuning(self)
 
 
-class GptFineTuning(FineTuningPolicy):
+class GptFineTuning(TransformerFineTuning):
     """Task inputs have special tokens of their own; GPT-1 adds a language modelling loss (lambda = 0.5)."""
 
     system: Gpt

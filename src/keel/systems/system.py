@@ -194,6 +194,13 @@ class FineTuningPolicy:
         """The settings of a new model that depend on the labelled texts, such as the size of a hash table."""
         return self.system
 
+    def from_pretrained(self, train: Train, optimizer: str, given: str = "") -> Train:
+        """The training settings of a pre-trained encoder, by the optimizer of its pre-training ("" if unknown) and the
+        one that was given for fine-tuning."""
+        return train
+
+    fits_pretrained: ClassVar[bool] = False
+    """Whether `by_data_size` is also for the fine-tuning of a pre-trained encoder by gradients."""
     by_data_size: ClassVar[dict[str, str]] = {}
     """Training settings whose defaults depend on the number of examples, and how, in words."""
 

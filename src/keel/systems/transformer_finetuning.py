@@ -1,0 +1,36 @@
+"""How pre-trained Transformers, encoders and decoders, are fine-tuned."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from keel.systems.system import FineTuningPolicy
+from keel.training.plan import Train
+
+EXAMPLES = 60_000
+"""Examples that fine-tuning sees in all, within the bounds of its epochs."""
+MOST_EPOCHS = 10
+LAYER_DECAY = 0.9
+MUON_LR, ADAMW_LR = 2e-4, 5e-5
+"""Learning rates for an encoder that Muon has pre-trained. Measured on GLUE (docs/log.md), the best are 1e-4 to 3e-4,
+and 3e-5 to 5e-5 by AdamW."""
+
+
+class TransformerFineTuning(FineTuningPolicy):
+    """Fine-tuning of a pre-trained Transformer: small sets need more epochs, lower layers smaller learning rates, and
+    an encoder that was pre-trained by Muon is fine-tuned by Muon."""
+
+    fits_pretrained = True
+    by_data_size: ClassVar[dict[str, str]] = {
+        "epochs": f"3, more below {EXAMPLES // 3:,} examples: {EXAMPLES:,} / examples, at most {MOST_EPOCHS}"
+    }
+
+    def fit_to_size(self, examples: int) -> dict[str, float]:
+        return {"epochs": float(min(MOST_EPOCHS, max(3, round(EXAMPLES / max(1, examples)))))}
+
+    def from_pretrained(self, train: Train, optimizer: str, given: str = "") -> Train:
+        if optimizer != "muon":
+            return replace(train, layer_decay=min(train.layer_decay, LAYER_DECAY))
+        tuned = replace(train, layer_decay=LAYER_DECAY, warmup=0.1)
+        if given == "adamw":
+            return replace(tuned, lr=min(train.lr, ADAMW_LR))
+        return replace(tuned, optimizer="muon", lr=MUON_LR)
