@@ -9,30 +9,31 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from keel.api.finetuning_setup import FineTuningSetup
+from keel.api.finetuning_setup import FineTuningSetup, adapt_model
 from keel.config import replace, to_dict, unknown_name
 from keel.data.collation import EncodedExamples
 from keel.data.example_splits import cross_validation_folds
 from keel.data.examples import Examples, Labels
 from keel.data.label_kinds import SingleLabel
 from keel.errors import UsageError
-from keel.events import OnEvent, note, pluralize
+from keel.events import OnEvent, ignore, note, pluralize
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.encoder import Encoder
-from keel.nn.linear_training import FrozenEncoderTraining, LinearTraining
+from keel.nn.linear_training import FrozenEncoderTraining, LinearTraining, fold_accuracies
 from keel.nn.meta_device import meta_device
 from keel.systems.system import CountBased
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import pick_device
+from keel.training.linear_solver import within_one_standard_error
 from keel.training.loop import History, fit
-from keel.training.objective import CustomUpdate, Objective
+from keel.training.objective import CrossValidation, CustomUpdate, Objective
 
 FEW_STEPS, FEW_TEXTS = 30, 10_000
 """Updates by batches, and by single texts, below which a run is likely to underfit."""
@@ -60,6 +61,14 @@ class FineTuningRun:
     test: Scores | None = None
     lr: float = 0.0
     """The peak learning rate: the given one, or the one that training chose."""
+
+
+class CrossValidated(NamedTuple):
+    """The learning rate that cross-validation chose."""
+
+    lr: float
+    fold_errors: list[float]
+    """Share of wrong labels among the held-out examples of each fold."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,9 @@ class FineTuningRuns:
 
         `which` are fields of the event with the scores: which of how many runs it is.
         """
-        task = self.new_task(seed)
+        runs, data, choice = self.choose(data, seed)
+        task = runs.new_task(seed)
+        objective = runs.objective_of(task)
         identity = {
             "system": task.system.name,
             **self.setup.recipe,
@@ -135,23 +146,12 @@ class FineTuningRuns:
         sources = {"examples": f"the examples of {data.examples.source}"}
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
-        objective = FrozenEncoderTraining(task) if self.setup.solves_frozen else None
-        if not self.setup.freeze and not task.network:
-            objective = task.system.finetuning_policy.custom_update(task)
-        weighted = objective is None or isinstance(objective, LinearTraining)
-        if not weighted and self.setup.head.class_weights != "none":
-            what = f"the custom updates of {task.system.name} have no class weights"
-            raise UsageError(f"{what}: leave out --class-weights, or use another system")
-        if self.setup.head.lm_loss:
-            objective = self.auxiliary_objective(task)
-        seeded = replace(self.setup.train, seed=seed)
+        seeded = replace(self.setup.train, seed=seed, **({"lr": choice.lr} if choice else {}))
         # A language model predicts any word, so no embeddings can be left out.
         with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
-            if isinstance(objective, CustomUpdate):
-                lr = objective.choose_lr(narrow, epochs=seeded.epochs, batch=seeded.batch, seed=seed)
-                seeded = replace(seeded, lr=lr or seeded.lr)
             history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
         folds = objective.fold_scores() if isinstance(objective, CustomUpdate) else None
+        folds = fold_accuracies(choice.fold_errors) if choice else folds
         for message in objective.notes() if objective else ():
             note(self.report, message)
         if dev is None:
@@ -161,6 +161,51 @@ class FineTuningRuns:
         scores = task.score(dev, task.predict(dev, on_event=self.report))
         self.report({"event": "scores", "on": "dev", "seed": seed, **which, **scores.to_dict()})
         return FineTuningRun(task, history, scores, folds, lr=seeded.lr)
+
+    def objective_of(self, task: Task) -> Objective | None:
+        """What a run optimises, if it is not the task itself."""
+        objective = FrozenEncoderTraining(task) if self.setup.solves_frozen else None
+        if not self.setup.freeze and not task.network:
+            objective = task.system.finetuning_policy.custom_update(task)
+        weighted = objective is None or isinstance(objective, LinearTraining)
+        if not weighted and self.setup.head.class_weights != "none":
+            what = f"the custom updates of {task.system.name} have no class weights"
+            raise UsageError(f"{what}: leave out --class-weights, or use another system")
+        return self.auxiliary_objective(task) if self.setup.head.lm_loss else objective
+
+    def choose(
+        self, data: EncodedExamples, seed: int
+    ) -> tuple["FineTuningRuns", EncodedExamples, "CrossValidated | None"]:
+        """The system and learning rate that cross-validation chooses, if there is one, and the examples as that system
+        reads them: by held-out errors and losses (`within_one_standard_error`)."""
+        policy, train, kind = self.parent.system.finetuning_policy, self.setup.train, self.labels.kind
+        texts = len(set(data.examples.text_keys())) if train.optimizer == "own" else 0
+        candidates: list[tuple[FineTuningRuns, EncodedExamples]] = []
+        for system in policy.candidate_systems(kind, texts):
+            start, runs, encoded = adapt_model(system, self.parent, train.seed), self, data
+            if start is not self.parent:
+                runs = dataclasses.replace(self, parent=start)
+                encoded = dataclasses.replace(runs, report=ignore).prepare(data.examples)
+            candidates.append((runs, encoded))
+        found: list[CrossValidation] = []
+        for runs, encoded in candidates if policy.cross_validates(kind, texts) else []:
+            task = runs.new_task(seed)
+            objective = runs.objective_of(task)
+            if isinstance(objective, CustomUpdate):
+                with task.restrict_embeddings(encoded) as narrow:
+                    measured = objective.cross_validate(narrow, epochs=train.epochs, batch=train.batch, seed=seed)
+                found += [measured] if measured else []
+        if not found:
+            return *candidates[0], None
+        errors, losses = torch.cat([each.errors for each in found]), torch.cat([each.losses for each in found])
+        candidate, setting = divmod(within_one_standard_error(errors, losses), len(found[0].lrs))
+        runs, encoded = candidates[candidate]
+        lr, unset = found[candidate].lrs[setting], to_dict(self.parent.system)
+        settings = [
+            f"{name} {value}" for name, value in to_dict(runs.parent.system).items() if value and not unset[name]
+        ]
+        note(self.report, f"{', '.join([f'learning rate {lr:g}', *settings])}, chosen by cross-validation")
+        return runs, encoded, CrossValidated(lr, found[candidate].fold_errors(setting))
 
     def name_seed(self, seed: int) -> str:
         """The name of a run: "seed 0", or "seed 0, lr 0.0001" in a sweep."""

@@ -239,7 +239,7 @@ class FineTuningSetup:
                 warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, report)
             if isinstance(parent.task, self.task):
                 labels = replace(labels, tokenizer=parent.task.labels.tokenizer)
-        return _adapt(system, parent, self.train.seed), labels
+        return adapt_model(system, parent, self.train.seed), labels
 
 
 def _head_defaults(
@@ -304,7 +304,7 @@ def _new_model(
     return model, target
 
 
-def _adapt(system: System, parent: Model, seed: int) -> Model:
+def adapt_model(system: System, parent: Model, seed: int) -> Model:
     """The parent with the task's settings and embeddings of its special tokens; other weights are the parent's."""
     tokenizer = system.finetuning_policy.extend_tokenizer(parent.tokenizer)
     if system == parent.system and tokenizer is parent.tokenizer:

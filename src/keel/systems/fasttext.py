@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.config import Count, Ge
+from keel.config import Ge
 from keel.data.documents import Documents
 from keel.data.label_kinds import LabelKind, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
@@ -46,6 +46,8 @@ SMALL, SMALL_LR, LARGE_LR = 20_000, 1.0, 0.5
 MOST_BUCKETS, BUCKETS_PER_NGRAM = 2_000_000, 4
 """Most buckets of a classifier, and how many it has for each distinct n-gram of its texts: with one, half of the unseen
 n-grams of a new text would share the vector of a seen one."""
+DEFAULT_NGRAMS = 2
+"""Longest word n-grams of a new classifier where cross-validation does not choose them."""
 CLASSIFIER_WIDTH = 32
 """Width of a new classifier, whose vectors only need to tell labels apart."""
 
@@ -64,13 +66,14 @@ class FastText(Word2vec):
     """Buckets left in a pruned model; -1: not pruned."""
     supervised: bool = False
     """Text classifier, trained on labels: a text is the cbow of all its words and n-grams."""
-    word_ngrams: Count = 1
-    """Longest word n-grams of a classifier; 1: words only."""
+    word_ngrams: Annotated[int, Ge(0)] = 1
+    """Longest word n-grams of a classifier; 1: words only; 0, for a new one: 1 or 2 by cross-validation with autotune,
+    else 2."""
     label_loss: LabelLoss = "softmax"
     """Loss of a classifier: softmax, hierarchical softmax, negative sampling, one-vs-all (always so if multi-label)."""
     autotune: bool = False
-    """Choose a single-label classifier's learning rate by cross-validation if it has fewer than 20,000 texts, and
-    let rare words and n-grams learn faster; false, --lr or --epochs: fastText's own updates."""
+    """Choose a single-label classifier's learning rate by cross-validation if it has fewer than 20,000 texts (and
+    word_ngrams, if 0), and let rare words and n-grams learn faster; false, --lr or --epochs: fastText's own updates."""
     sampling_power: float = 0.5
     subsample: float = 1e-4
 
@@ -91,11 +94,13 @@ class FastText(Word2vec):
             raise UsageError(f"min_n must be between 0 and max_n ({self.max_n}), not {self.min_n}")
         if not self.buckets and not self.supervised and (self.max_n > 0 or self.word_ngrams > 1):
             raise UsageError("buckets must be 1 or more for n-grams, not 0")
+        if not self.word_ngrams and not self.supervised:
+            raise UsageError("word_ngrams 0 is for a new classifier (keel finetune fasttext): give 1 or more")
 
     @property
     def ngram_vectors(self) -> int:
         """Number of n-gram vectors."""
-        used = self.max_n > 0 or (self.supervised and self.word_ngrams > 1)
+        used = self.max_n > 0 or (self.supervised and self.word_ngrams != 1)
         return self.kept_buckets if self.kept_buckets >= 0 else self.buckets if used else 0
 
     @property
@@ -132,7 +137,7 @@ class FastText(Word2vec):
 
     def from_scratch(self) -> Self:
         return replace(
-            self, supervised=True, width=CLASSIFIER_WIDTH, min_n=0, max_n=0, word_ngrams=2, buckets=0, autotune=True
+            self, supervised=True, width=CLASSIFIER_WIDTH, min_n=0, max_n=0, word_ngrams=0, buckets=0, autotune=True
         )
 
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
@@ -173,6 +178,14 @@ class FastTextFineTuning(FineTuningPolicy):
     def cross_validates(self, labels: LabelKind, texts: int) -> bool:
         return self.system.autotune and isinstance(labels, SingleLabel) and 2 <= texts < AUTOTUNE_BELOW
 
+    def candidate_systems(self, labels: LabelKind, texts: int) -> Sequence[FastText]:
+        if self.system.word_ngrams:
+            return [self.system]
+        bigrams = replace(self.system, word_ngrams=DEFAULT_NGRAMS)
+        if not self.cross_validates(labels, texts):
+            return [bigrams]
+        return [bigrams, replace(bigrams, word_ngrams=1, buckets=bigrams.buckets if bigrams.max_n else 0)]
+
     def adapt_to_given(self, given: Collection[str]) -> FastText:
         by_hand = {"lr", *Train.LENGTHS}.intersection(given)
         if "autotune" in given and self.system.autotune and "lr" in by_hand:
@@ -189,8 +202,8 @@ class FastTextFineTuning(FineTuningPolicy):
         ids, lengths = tokenizer.encode_flat(list(texts))
         probe = FastTextFineTuning(replace(self.system, buckets=MOST_BUCKETS))
         *_, units = probe.subword_inputs(ids, np.append(0, np.cumsum(lengths)), tokenizer)
-        wanted = BUCKETS_PER_NGRAM * max(1, len(units.unit_ids.unique()))
-        return replace(self.system, buckets=min(MOST_BUCKETS, 1 << (wanted - 1).bit_length()))
+        wanted = BUCKETS_PER_NGRAM * len(units.unit_ids.unique())
+        return replace(self.system, buckets=min(MOST_BUCKETS, 1 << (wanted - 1).bit_length()) if wanted else 0)
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)
@@ -198,13 +211,14 @@ class FastTextFineTuning(FineTuningPolicy):
     def adapt_system(self, kind: LabelKind, *, labels_texts: bool, frozen: bool) -> FastText:
         if not labels_texts:  # word by word, without bags
             return replace(self.system, supervised=False, label_loss="softmax", word_ngrams=1, autotune=False)
+        ngrams = self.system.word_ngrams or DEFAULT_NGRAMS
         if frozen:  # the head is trained by gradients, as in any system
-            return replace(self.system, label_loss="softmax", autotune=False)
+            return replace(self.system, label_loss="softmax", word_ngrams=ngrams, autotune=False)
         if not kind.has_classes:
             remedy = "use --labels single to treat numbers as labels, or --freeze for regression on frozen vectors"
             raise UsageError(f"fastText's classifier does not support regression: {remedy}")
         if not isinstance(kind, SingleLabel):
-            return replace(self.system, supervised=True, label_loss="one-vs-all", autotune=False)
+            return replace(self.system, supervised=True, label_loss="one-vs-all", word_ngrams=ngrams, autotune=False)
         return replace(self.system, supervised=True)
 
     def subword_inputs(
@@ -219,7 +233,8 @@ class FastTextFineTuning(FineTuningPolicy):
         end_unit = -1 if end == tokenizer.unknown_id else int(positions[-1])
         words = system.written_forms(used.tolist(), tokenizer)
         units = system.hash_ngrams(used.tolist(), words, len(tokenizer))
-        return build_bags(positions[:-1], starts, end_unit, units, words, system.word_ngrams, system.buckets)
+        longest = system.word_ngrams or DEFAULT_NGRAMS
+        return build_bags(positions[:-1], starts, end_unit, units, words, longest, system.buckets)
 
     def custom_update(self, task: Any) -> BagTraining | None:
         if not self.system.supervised:

@@ -20,20 +20,19 @@ from keel.data.collation import EpochOrder, epoch_rng
 from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import HuffmanTree, huffman_tree
-from keel.nn.linear_training import fold_accuracies, text_groups
+from keel.nn.linear_training import text_groups
 from keel.systems.static_vectors import sum_over_threads
 from keel.systems.word2vec import NO_TREE, alias_table
 from keel.training.counter_rng import CounterRng, derive_seed
-from keel.training.linear_solver import within_one_standard_error
-from keel.training.objective import CustomUpdate, State, Sums, Tensors
+from keel.training.objective import CrossValidation, CustomUpdate, State, Sums, Tensors
 
 LabelLoss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
 """Loss of the classifier."""
 END_OF_LINE, LABEL_PREFIX = "</s>", "__label__"
 """fastText's end-of-line token, and its prefix of labels."""
-CANDIDATE_LRS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)
-"""Learning rates that are compared by cross-validation. A low one stops early: on texts that say little about their
-labels it yields the most frequent label."""
+CANDIDATE_LRS, CANDIDATE_EPOCHS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0), 20
+"""Learning rates that are compared by cross-validation, and for how many epochs; with more epochs they are divided. A
+low one stops early: on texts that say little about their labels it yields the most frequent label."""
 AUTOTUNE_FOLDS, AUTOTUNE_BELOW = 3, 20_000
 """Folds of the cross-validation, and the number of different texts from which there is none: more overfit less."""
 NGRAM_RATE = 0.5
@@ -131,7 +130,7 @@ class BagTraining(CustomUpdate):
     -log sigmoid(+-w . h) over the nodes of the label's Huffman path (hierarchical), over the label and its negative
     samples (negative), or over all labels (one-vs-all).
 
-    With `autotune` cross-validation chooses the learning rate, and that of a word or n-gram is multiplied by its
+    With `autotune` learning rates are cross-validated, and that of a word or n-gram is multiplied by its
     squared inverse document frequency, (log(N / (1 + n)) + 1)^2 for n of N texts, scaled to a mean idf of 1: the
     updates of SGD on features with weights idf, as in TF-IDF.
     """
@@ -140,8 +139,6 @@ class BagTraining(CustomUpdate):
         super().__init__()
         self.task, self.autotune = task, autotune
         self.rates = SAME_RATES
-        self.fold_errors: list[float] = []
-        """Share of wrong labels among the held-out texts of each fold."""
         self.loss, self.negatives = loss, negatives if loss == "negative" else 0
         if not isinstance(task.labels.kind, SingleLabel):
             self.loss, self.negatives = "one-vs-all", 0
@@ -161,8 +158,8 @@ class BagTraining(CustomUpdate):
             tables, texts = self._tables(), self._as_arrays(data)
             self.rates = _idf_rates(*_document_frequencies(np.arange(len(data)), texts, tables), len(data))
 
-    def choose_lr(self, data: Any, *, epochs: float, batch: int, seed: int) -> float | None:
-        """By held-out errors and losses (`within_one_standard_error`); the same with any number of threads."""
+    def cross_validate(self, data: Any, *, epochs: float, batch: int, seed: int) -> CrossValidation | None:
+        """Train on all folds but one, for each fold and learning rate; the same with any number of threads."""
         if not self._autotunes(data):
             return None
         groups = text_groups(data.examples, data.example_indices)
@@ -189,20 +186,13 @@ class BagTraining(CustomUpdate):
             return measured
 
         present = sorted({*folds.tolist()})
-        settings = [(fold, lr) for lr in CANDIDATE_LRS for fold in present]
+        scale = min(1.0, CANDIDATE_EPOCHS / max(1e-12, epochs))
+        lrs = tuple(float(f"{lr * scale:.2g}") for lr in CANDIDATE_LRS)
+        settings = [(fold, lr) for lr in lrs for fold in present]
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            found = torch.stack([*pool.map(measure, settings)]).view(len(CANDIDATE_LRS), len(present), 2, -1).sum(1)
+            found = torch.stack([*pool.map(measure, settings)]).view(len(lrs), len(present), 2, -1).sum(1)
         errors, losses = found.unbind(1)  # [learning rates, texts]
-        best = within_one_standard_error(errors, losses.sum(1))
-        self.fold_errors = [float(errors[best, torch.from_numpy(folds == fold)].mean()) for fold in present]
-        self.chosen_lr = CANDIDATE_LRS[best]
-        return self.chosen_lr
-
-    def notes(self) -> list[str]:
-        return [f"learning rate {self.chosen_lr:g}, chosen by cross-validation"] if self.fold_errors else []
-
-    def fold_scores(self) -> dict[str, Any] | None:
-        return fold_accuracies(self.fold_errors)
+        return CrossValidation(lrs, errors, losses.sum(1), torch.from_numpy(folds))
 
     def epoch_size(self, data: Any) -> int:
         return len(data)

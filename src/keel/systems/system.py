@@ -194,6 +194,10 @@ class FineTuningPolicy:
         """The settings of a new model that depend on the labelled texts, such as the size of a hash table."""
         return self.system
 
+    def candidate_systems(self, labels: LabelKind, texts: int) -> Sequence["System"]:
+        """The systems that cross-validation on this number of different texts compares; just one if there is none."""
+        return [self.system]
+
     def from_pretrained(self, train: Train, optimizer: str, given: str = "") -> Train:
         """The training settings of a pre-trained encoder, by the optimizer of its pre-training ("" if unknown) and the
         one that was given for fine-tuning."""

@@ -150,6 +150,20 @@ class Objective(nn.Module):
         return []
 
 
+@dataclass(frozen=True)
+class CrossValidation:
+    """Peak learning rates, compared on the same held-out examples."""
+
+    lrs: tuple[float, ...]
+    errors: Tensor  # [learning rates, examples] 1 where the prediction is wrong
+    losses: Tensor  # [learning rates] sum over the examples
+    folds: Tensor  # [examples]
+
+    def fold_errors(self, choice: int) -> list[float]:
+        """Mean error with one of the learning rates on the held-out examples of each fold."""
+        return [float(self.errors[choice, self.folds == fold].mean()) for fold in self.folds.unique()]
+
+
 class CustomUpdate(Objective):
     """An objective with its own parameter updates, computed on a CPU; `forward` defines the loss that they minimize."""
 
@@ -158,9 +172,8 @@ class CustomUpdate(Objective):
     any_device: ClassVar[bool] = False
     """Whether the network may be on any device, and in several processes, which then make the same updates."""
 
-    def choose_lr(self, data: Any, *, epochs: float, batch: int, seed: int) -> float | None:
-        """The peak learning rate that cross-validation on the dataset chooses, before the first step (also on resume);
-        None to keep the given one."""
+    def cross_validate(self, data: Any, *, epochs: float, batch: int, seed: int) -> CrossValidation | None:
+        """Compare peak learning rates before the first step (also on resume); None to keep the given one."""
         return None
 
     def fold_scores(self) -> dict[str, Any] | None:
