@@ -98,6 +98,7 @@ SCRIPTS = {
     "shift_jis": "吾輩は猫である。名前はまだ無い。\n",
     "euc_jp": "吾輩は猫である。名前はまだ無い。\n",
     "big5": "這是我的書，不是他的。有一個人在這裡。\n",
+    "cp949": "나는 고양이로소이다. 이름은 아직 없다.\n",
 }
 
 
@@ -107,6 +108,25 @@ def test_the_likely_encoding_of_other_scripts_is_named(tmp_path: Path, encoding:
     with pytest.raises(KeelError, match=rf"a\.txt .*probably {encoding} \(\d+% .*use encoding {encoding}$"):
         lines_of(tmp_path / "a.txt", text.encode(encoding))
     assert lines_of(tmp_path / "a.txt", text.encode(encoding), encoding)[0] == text.split("\n")[:-1]
+
+
+KOREAN = "이 영화는 정말 재미있고 배우들의 연기가 뛰어나다. 다시 보고 싶지는 않지만 친구에게 추천한다."
+JAPANESE = "東京都庁舎は新宿区西新宿二丁目に所在する東京都の庁舎"  # mostly kanji
+TAIWANESE = "臺北市位於臺灣北部的臺北盆地，是臺灣的首都與最大城市"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"), [(KOREAN, "euc_kr"), (JAPANESE, "euc_jp"), (JAPANESE, "shift_jis"), (TAIWANESE, "big5")]
+)
+@pytest.mark.parametrize("repeats", [1, 100])
+def test_other_scripts_are_not_taken_for_chinese(tmp_path: Path, text: str, encoding: str, repeats: int) -> None:
+    with pytest.raises(KeelError, match="use encoding"):
+        lines_of(tmp_path / "a.txt", ("plain words\n" + text + "\n").encode(encoding) * repeats)
+
+
+def test_short_chinese_is_gb18030(tmp_path: Path) -> None:
+    for text in ("这部电影很好看", "房间干净，服务员热情", "质量太差"):
+        assert lines_of(tmp_path / "a.txt", f"{text}\n".encode("gb18030"))[0] == [text]
 
 
 @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r"])

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections.abc import Iterable
 
 BOMS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16",
         b"\xfe\xff": "utf-16"}  # fmt: skip
@@ -10,14 +11,29 @@ GB_PAIR = re.compile(rb"[\xa1-\xf7][\xa1-\xfe]")
 GB_FREQUENT = {0xA1, 0xA3, *range(0xB0, 0xD8)}
 """First bytes of Chinese punctuation and of GB2312's 3,755 frequent characters."""
 
+SIMPLIFIED = (
+    "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家种事成方多经么去法学如都同现当没"
+    "动面起看定天分还进好小部其些主样理心她本前开但因只从想实日者意无力它与长把机十民第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应"
+)
+TRADITIONAL = (
+    "的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年過發後作裡用道行所然家種事成方多經麼去法學如都同現當沒"
+    "動面起看定天分還進好小部其些主樣理心她本前開但因只從想實日者意無力它與長把機十民第公此已工使情明性知全三又關點正業外將兩高間由問很最重並物手應"
+)
+HANGUL = (
+    "이다는에의하고을가지로사기도어대를은한자시리아인해서나일그정"
+    "들부과전만있라게여제수니장상면보주원구스성적국비우소조동으"
+)
 SCRIPTS = {
+    "gb18030": (f"[{SIMPLIFIED}，。]", 0.2),
+    "big5": (f"[{TRADITIONAL}，。]", 0.2),
+    "cp949": (f"[{HANGUL}]", 0.25),
+    "shift_jis": ("[ぁ-んァ-ンー]", 0.3),
+    "euc_jp": ("[ぁ-んァ-ンー]", 0.3),
     "cp1251": ("[а-яё]", 0.7),
     "koi8-r": ("[а-яё]", 0.7),
-    "shift_jis": ("[ぁ-んァ-ン]", 0.3),
-    "euc_jp": ("[ぁ-んァ-ン]", 0.3),
-    "big5": ("[的一是不在有我人這個中大了]", 0.05),
 }
 """Encodings of other scripts: their frequent characters, and the least share of these in text."""
+EAST_ASIAN = ("gb18030", "big5", "cp949", "shift_jis", "euc_jp")
 LIKELY_SAMPLE = 1 << 16
 
 
@@ -59,9 +75,16 @@ def likely_encoding(content: bytes) -> str:
     alone = len(re.findall(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])", content))
     if alone * 2 > _high_bytes(content):
         return "cp1252"
-    shares = {encoding: _script_share(content, encoding) for encoding in SCRIPTS}
-    likely = max(shares, key=lambda encoding: shares[encoding] / SCRIPTS[encoding][1])
-    return likely if shares[likely] >= SCRIPTS[likely][1] else ""
+    likely, ratio = _best_script(content, SCRIPTS)
+    return likely if ratio >= 1 else ""
+
+
+def _best_script(content: bytes, encodings: Iterable[str]) -> tuple[str, float]:
+    """The encoding in which most characters are frequent ones, and their share relative to the least; the first of
+    equals."""
+    shares = {encoding: _script_share(content, encoding) / SCRIPTS[encoding][1] for encoding in encodings}
+    likely = max(shares, key=shares.__getitem__)
+    return likely, shares[likely]
 
 
 def _script_share(content: bytes, encoding: str) -> float:
@@ -88,8 +111,10 @@ def _high_bytes(content: bytes) -> int:
 
 
 def _looks_chinese(content: bytes) -> bool:
-    """Whether bytes are GB18030: in Cyrillic and other encodings too a high byte follows another, but not these."""
+    """Whether bytes are GB18030: in Cyrillic and other encodings too a high byte follows another, but not these. Those
+    of EUC-KR and some of EUC-JP and Big5 are the same: as GB18030 they decode to rare characters."""
     pairs = GB_PAIR.findall(content)
     frequent, low = sum(pair[0] in GB_FREQUENT for pair in pairs), sum(pair[1] < 0xC0 for pair in pairs)
     covered = len(pairs) * 4 >= _high_bytes(content)
-    return bool(pairs) and covered and frequent * 10 >= len(pairs) * 7 and low * 8 >= len(pairs)
+    usual = bool(pairs) and covered and frequent * 10 >= len(pairs) * 7 and low * 8 >= len(pairs)
+    return usual and _best_script(content, EAST_ASIAN)[0] == "gb18030"
