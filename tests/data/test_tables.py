@@ -11,11 +11,14 @@ from typing import Any
 import pandas
 import pytest
 
+from keel.data.answer_files import read_answers
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
 from keel.data.label_kinds import Regression, SingleLabel
 from keel.data.memory_sources import plain_source
+from keel.data.table_sources import load_table
 from keel.data.table_writing import write_table
 from keel.errors import KeelError, UsageError
+from keel.events import ignore
 
 
 def write(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
@@ -292,6 +295,38 @@ def test_other_separators_need_a_table_with_known_columns(tmp_path: Path, text: 
     first = text.split("\n")[1].split(",")[0] if text.startswith("text") else "Dr; No"
     assert read_examples(path, pair=False).texts[0] == first
     assert not any("separated" in each for each in notes(path, pair=False))
+
+
+QUESTIONS = "context\task\na red house\twho is here?\nthe green tree\twhy so?\na blue river\twhere is it?\n"
+
+
+def test_unknown_names_above_texts_are_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", QUESTIONS)
+    with pytest.raises(KeelError, match="columns of text are ambiguous: it has 'context', 'ask'; name them with"):
+        read_examples(path, pair=False)
+    with pytest.raises(KeelError, match="columns of two texts are ambiguous: it has 'context', 'ask'"):
+        read_examples(path, pair=True)
+    columns = Columns(text_column="ask", second_column="context")
+    assert plain(read_examples(path, pair=True, columns=columns))[0][:2] == ("who is here?", "a red house")
+    with pytest.raises(KeelError, match="no column of the question, such as 'question': name one of 'context', 'ask'"):
+        read_answers(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hi\tHallo\nHow\tWie\nGo on\tGeh weiter\n" + "We are here\tWir sind hier\n" * 40,  # sorted by length
+        "wonderful\tpos\nnot so good\tneg\na good film\tpos\nso bad a film\tneg\n",  # a repeated label
+        "Why?\tSo\nnot so good\tas it is\na good film\tas it was\nso bad a film\tit will be\n",
+    ],
+)
+def test_a_first_row_of_words_is_not_always_a_header(tmp_path: Path, text: str) -> None:
+    assert len(load_table(write(tmp_path, "a.tsv", text), Columns(), ignore, pair=True)) == text.count("\n")
+
+
+def test_one_word_above_a_single_column_of_texts_is_a_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "Great\nso good\nso bad\nnot so bad\n")
+    assert read_examples(path, pair=False).texts[0] == "Great"
 
 
 def test_the_separator_can_be_named(tmp_path: Path) -> None:

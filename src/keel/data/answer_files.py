@@ -231,7 +231,9 @@ def _from_table(source: Any, columns: Columns, on_event: OnEvent, reading: _Read
     ):
         if len(table) and "qas" not in known and known.isdisjoint([own.lower()] if own else usual):
             tried = repr(own) if own else f"such as {usual[0]!r}"
-            raise KeelError(f"{table.source} has no column of the {what}, {tried}: name it with {flag}")
+            raise KeelError(
+                f"{table.source} has no column of the {what}, {tried}: name one of {table.column_list} with {flag}"
+            )
     for row, location in zip(zip(*table.cells, strict=True), table.locations, strict=True):
         record = dict(zip(table.columns, row, strict=True))
         if isinstance(record.get("header"), Mapping) and not record.get("context"):  # MRQA's first line

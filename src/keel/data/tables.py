@@ -1,5 +1,6 @@
 """Tables of labelled texts: their rows, which columns hold text and label, and which kind the labels are of."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from keel.errors import KeelError
 from keel.events import OnEvent, note, pluralize
 
 Item = TypeVar("Item", covariant=True)
+ONE_WORD = re.compile(r"\s*[^\W\d]\w*([._-]\w+)*\s*")
+"""A column name without spaces, unlike a number, a question or a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,12 +164,25 @@ def fill_missing(texts: list[Any], on_event: OnEvent, locations: Sequence[str] |
 
 
 def is_header(table: Table, columns: Columns, pair: bool) -> bool:
-    """Whether the first row is a header: it has a usual column name, or its label does not occur in other rows."""
+    """Whether the first row is a header: it has a usual column name, its label does not occur in other rows, or its
+    cells are single words above texts."""
     first = [column[0] for column in table.cells]
-    if has_known_names(first, columns):
+    if has_known_names(first, columns) or _names_above_texts(table):
         return True
     _, _, label = _by_shape(table, pair)
     return label is not None and len(table) > 3 and table.cells[label].count(first[label]) == 1
+
+
+def _names_above_texts(table: Table) -> bool:
+    """Whether the cells of the first row are different words that their columns do not repeat, while in some column the
+    next three cells and nearly all others have several words; sentences sorted by length begin otherwise."""
+    first = [column[0] for column in table.cells]
+    if len(table) < 4 or len(first) < 2 or len({*first}) < len(first) or not all(map(ONE_WORD.fullmatch, first)):
+        return False
+    if any(column.count(name) > 1 for name, column in zip(first, table.cells, strict=True)):
+        return False
+    spaced = [[len(cell.split()) > 1 for cell in column[1:]] for column in table.cells]
+    return any(all(several[:3]) and sum(several) * 10 >= len(several) * 9 for several in spaced)
 
 
 def has_known_names(header: list[str], columns: Columns) -> bool:
