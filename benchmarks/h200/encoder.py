@@ -4,14 +4,15 @@
     python benchmarks/h200/encoder.py mlm run/bert text/*.txt.xz --parent run/electra --steps 1000
     python benchmarks/h200/encoder.py tune run/bert --tasks tasks/ --names SST-2 CoLA --seeds 0 1 2 3 4
 
-pretrain trains by a recipe. mlm takes ELECTRA's discriminator as BERT's encoder and continues as a masked language
-model, so that one encoder fills masks and is fine-tuned. Both write the model folder and, beside it, its weights in
-half precision as a tar file in parts of 15 MB (run/bert.00, .01, ...). tune fine-tunes side by side on those of TASKS
-below, from a folder with their files, and appends a line for each to run/bert.jsonl; start nvidia-cuda-mps-control -d
-before, so that the processes share the GPU.
+pretrain trains by a recipe. mlm continues ELECTRA with its encoder as its own generator and writes that encoder with
+its head as BERT, so that one encoder fills masks and is fine-tuned. Both write the model folder and, beside it, its
+weights in half precision as a tar file in parts of 15 MB (run/bert.00, .01, ...). tune fine-tunes side by side on those
+of TASKS below, from a folder with their files, and appends a line for each to run/bert.jsonl; start
+nvidia-cuda-mps-control -d before, so that the processes share the GPU.
 """
 
 import argparse
+import dataclasses
 import io
 import json
 import multiprocessing
@@ -21,7 +22,7 @@ import tarfile
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,36 +66,56 @@ def pretrain(options: argparse.Namespace) -> None:
     pack(options.model)
 
 
-def continue_as_mlm(options: argparse.Namespace) -> None:
+def add_mlm(options: argparse.Namespace) -> None:
+    """Continue ELECTRA with its encoder as its own generator, and write that encoder with its head as BERT."""
     import keel
-    from keel.config import replace
-    from keel.model import Model
-    from keel.systems.bert import Bert
+    from keel.systems.electra import ElectraPretraining
 
-    parent = keel.Model.load(options.parent)
-    shared = {item.name: getattr(parent.system, item.name) for item in fields(Bert)}
-    length = parent.system.max_length
-    system = replace(Bert(**shared), sequence_length=length, final_sequence_length=0)
-    encoder = system.build_encoder(parent.encoder.vocab_size)
-    encoder.load_state_dict(parent.encoder.state_dict())
-    start = Model(system=system, encoder=encoder, tokenizer=parent.tokenizer, card=parent.card)
-    plan = keel.Train(
-        steps=options.steps,
-        batch=options.tokens // length,
-        accumulate=2,
-        optimizer="muon",
-        lr=1e-3,
-        schedule="trapezoid",
-        warmup=0.05,
-        cooldown=0.7,
-        average=0.05,
-        weight_decay=0.05,
-        evaluate_every=500,
-        log_every=100,
-    )
-    if not (options.model / "config.json").exists():
-        keel.pretrain(start, [Path(name) for name in options.texts], out=options.model, train=plan)
+    joint = options.model.with_name(f"{options.model.name}-electra")
+    if not (joint / "config.json").exists():
+        parent = keel.Model.load(options.parent)
+        assert isinstance(parent.objective, ElectraPretraining)
+        length = parent.system.max_length
+        lengths = {"sequence_length": length, "final_sequence_length": 0}
+        system = dataclasses.replace(parent.objective.system, generator_ratio=0.0, **lengths)
+        objective = system.build_objective(parent.objective.encoder, parent.tokenizer)
+        assert isinstance(objective, ElectraPretraining)
+        objective.transform.load_state_dict(parent.objective.transform.state_dict())
+        objective.detector.load_state_dict(parent.objective.detector.state_dict())
+        start = dataclasses.replace(parent, system=system, objective=objective)
+        plan = keel.Train(
+            steps=options.steps,
+            batch=options.tokens // length,
+            accumulate=2,
+            optimizer="muon",
+            lr=1e-3,
+            schedule="trapezoid",
+            warmup=0.05,
+            cooldown=0.7,
+            average=0.05,
+            weight_decay=0.05,
+            evaluate_every=500,
+            log_every=100,
+        )
+        keel.pretrain(start, [Path(name) for name in options.texts], out=joint, train=plan)
+    write_as_bert(joint, options.model)
     pack(options.model)
+
+
+def write_as_bert(source: Path, out: Path) -> None:
+    """Write an ELECTRA that is its own generator as the masked language model that it contains."""
+    import keel
+    from keel.systems.bert import Bert
+    from keel.systems.electra import ElectraPretraining
+
+    model = keel.Model.load(source, device="cpu")
+    assert isinstance(model.objective, ElectraPretraining)
+    system = Bert(**{each.name: getattr(model.system, each.name) for each in dataclasses.fields(Bert)})
+    encoder = system.build_encoder(model.encoder.vocab_size)
+    encoder.load_state_dict(model.encoder.state_dict())
+    objective = system.build_objective(encoder, model.tokenizer)
+    objective.load_state_dict(model.objective.generator.state_dict(), strict=False)
+    dataclasses.replace(model, system=system, encoder=encoder, objective=objective).save(out, overwrite=True)
 
 
 def pack(model: Path) -> None:
@@ -163,7 +184,7 @@ def main() -> None:
     stage.add_argument("--steps", type=int, default=0)
     stage.add_argument("--settings", nargs=argparse.REMAINDER, default=[], help="further flags of keel pretrain")
     stage = stages.add_parser("mlm")
-    stage.set_defaults(run=continue_as_mlm)
+    stage.set_defaults(run=add_mlm)
     stage.add_argument("model", type=Path)
     stage.add_argument("texts", nargs="+")
     stage.add_argument("--parent", required=True)

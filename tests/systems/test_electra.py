@@ -313,3 +313,41 @@ def test_a_loss_on_pairs_is_refused() -> None:
 def test_variants_of_bert_are_refused() -> None:
     with pytest.raises(UsageError, match="variant"):
         make_objective(variant="distilbert")
+
+
+def test_an_encoder_can_be_its_own_generator(tmp_path: Path, english_texts: list[str]) -> None:
+    objective = make_objective(generator_ratio=0.0)
+    names = objective.state_dict().keys()
+    assert not any(name.startswith("generator.encoder.") for name in names), "its weights are those of the encoder"
+    assert len(objective.blocks()) == TINY["layers"]
+    for loss in ("mlm", "rtd"):
+        objective.zero_grad()
+        objective(make_batch(objective))[0][loss].backward()
+        grads = [weight.grad for name, weight in objective.encoder.named_parameters() if "pooler" not in name]
+        assert all(grad is not None for grad in grads), f"{loss} trains the encoder"
+    model = keel.pretrain(Electra(**TINY, generator_ratio=0.0), english_texts, out=tmp_path / "m", **RUN)
+    loaded = Model.load(tmp_path / "m", device="cpu")
+    text = "the [MASK] is here"
+    for found, expected in zip(loaded.fill(text)[0], model.fill(text)[0], strict=True):
+        assert found.probability == pytest.approx(expected.probability, abs=1e-6)
+    inputs = TokenBatch.pad([loaded.tokenizer.encode("the sea").ids])
+    assert isinstance(loaded.objective, ElectraPretraining)
+    peer = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "m").eval()
+    with torch.no_grad():
+        theirs = peer(inputs.ids, attention_mask=torch.ones_like(inputs.ids)).logits
+        torch.testing.assert_close(loaded.objective.detect(inputs), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_positions_of_a_longer_phase_start_as_copies() -> None:
+    objective = make_objective(final_sequence_length=64)
+    tables = [objective.encoder.positions.weight, objective.generator.encoder.positions.weight]
+    before = [table.detach().clone() for table in tables]
+    objective.start_phase(1)
+    for table, old in zip(tables, before, strict=True):
+        assert torch.equal(table[:32], old[:32])
+        assert torch.equal(table[32:], old[:32])
+    objective.trained_length = 64  # of a model that is trained further
+    with torch.no_grad():
+        objective.encoder.positions.weight[40] = 1.0
+    objective.start_phase(1)
+    assert objective.encoder.positions.weight[40].eq(1.0).all()

@@ -26,6 +26,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.model import Model
 from keel.model_card import Card
+from keel.nn.encoder import EncoderObjective
 from keel.systems.system import CountBased, CountingObjective, System
 from keel.tasks import TASKS
 from keel.toml_files import write_toml
@@ -241,6 +242,8 @@ def _load_parent(objective: Objective, parent: Model, report: OnEvent) -> None:
     weights = parent.objective.state_dict() if parent.objective else {}
     weights |= {f"encoder.{name}": value for name, value in parent.encoder.state_dict().items()}
     objective.load_state_dict(weights, strict=False)
+    if isinstance(objective, EncoderObjective):
+        objective.trained_length = parent.system.max_length
     if parent.missing or not parent.objective:
         lacking = ", ".join(parent.missing) or "pre-training heads"
         note(report, f"{parent.card.title} lacks {lacking}: randomly initialised")

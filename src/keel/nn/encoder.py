@@ -152,6 +152,8 @@ class EncoderObjective(Objective):
 
     encoder: Any
     """The encoder; each objective declares which."""
+    trained_length: int = 0
+    """The maximum sequence length of the model that this run continues; 0 for a new one."""
 
     @property
     def output_embeddings(self) -> Tensor | None:

@@ -237,6 +237,13 @@ def initialize(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
+@torch.no_grad()
+def copy_positions(encoder: BertEncoder, trained: int) -> None:
+    """Let position embeddings that are not trained yet start as copies of those that are."""
+    weight = encoder.positions.weight
+    weight.copy_(weight[torch.arange(len(weight), device=weight.device) % trained])
+
+
 @dataclass(frozen=True, kw_only=True)
 class BertBatch(Tensors):
     """Sequences with masked tokens, the tokens to predict, and whether B follows A."""
@@ -280,6 +287,9 @@ class BertPretraining(EncoderObjective):
             return [Phase()]
         share = self.system.final_share
         return [Phase(share=1 - share), Phase(share=share, batch_share=short / long[0])]
+
+    def start_phase(self, number: int) -> None:
+        copy_positions(self.encoder, max(self.trained_length, self.system.sequence_lengths[number - 1]))
 
     def epoch_size(self, data: Documents) -> int:
         return data.window_count(self._text_length(self.system.sequence_length))

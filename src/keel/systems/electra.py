@@ -20,7 +20,7 @@ from keel.kernels.categorical import sample_categorical, sample_categorical_twin
 from keel.nn.encoder import EncoderObjective
 from keel.nn.multihead_attention import use_kernels
 from keel.nn.transformer_blocks import ACTIVATIONS
-from keel.systems.bert import Bert, BertBatch, BertEncoder, BertPretraining, Width, initialize
+from keel.systems.bert import Bert, BertBatch, BertEncoder, BertPretraining, Width, copy_positions, initialize
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Phase, State, Tensors
 from keel.training.plan import Train
@@ -33,8 +33,9 @@ class Electra(Bert):
     width: Width = 256
     embedding_ratio: Annotated[float, Gt(0)] = 0.5
     """Width of the embeddings / width; if it is not 1, a linear layer projects them to the width."""
-    generator_ratio: Annotated[float, Gt(0), Le(1)] = 0.25
-    """Width of the generator / width, rounded to whole attention heads; it has as many layers."""
+    generator_ratio: Annotated[float, Ge(0), Le(1)] = 0.25
+    """Width of the generator / width, rounded to whole attention heads; it has as many layers. 0: the encoder is its
+    own generator, which costs a second pass, and fills masks itself."""
     embedding_sharing: Literal["disentangled", "tied"] = "disentangled"
     """How generator and discriminator share word embeddings. tied: one table for both, as published; disentangled:
     the discriminator adds a table of differences and does not change the generator's (DeBERTaV3)."""
@@ -64,6 +65,8 @@ class Electra(Bert):
     @property
     def generator(self) -> Self:
         """The generator's hyper-parameters."""
+        if not self.generator_ratio:
+            return self
         width = max(1, round(self.width * self.generator_ratio / self.head_dim)) * self.head_dim
         return replace(self, width=width, embedding_ratio=self.embedding_width / width)
 
@@ -115,14 +118,18 @@ class ElectraPretraining(EncoderObjective):
         super().__init__()
         self.system = system
         self.encoder = encoder
-        small = system.generator
-        self.generator = BertPretraining(small, small.build_encoder(encoder.vocab_size), tokenizer)
+        small, shared = system.generator, not system.generator_ratio
+        generator = encoder if shared else small.build_encoder(encoder.vocab_size)
+        self.generator = BertPretraining(small, generator, tokenizer)
+        if shared:  # its weights belong to this objective alone
+            del self.generator._modules["encoder"]
+            vars(self.generator)["encoder"] = encoder
         self.transform = nn.Linear(system.width, system.width)
         self.detector = nn.Linear(system.width, 1)
         for head in (self.transform, self.detector):
             initialize(head)
         encoder.pooler.requires_grad_(False)  # without a gradient
-        if system.embedding_sharing == "tied":
+        if shared or system.embedding_sharing == "tied":
             self.difference = None
             self.generator.encoder.words = encoder.words
         else:
@@ -148,10 +155,15 @@ class ElectraPretraining(EncoderObjective):
         return self.generator.output_embeddings
 
     def blocks(self) -> list[nn.Module]:
-        return [*self.generator.blocks(), *self.encoder.blocks()]
+        return [*(self.generator.blocks() if self.system.generator_ratio else ()), *self.encoder.blocks()]
 
     def phases(self) -> list[Phase]:
         return self.generator.phases()
+
+    def start_phase(self, number: int) -> None:
+        self.generator.trained_length = self.trained_length
+        self.generator.start_phase(number)
+        copy_positions(self.encoder, max(self.trained_length, self.system.sequence_lengths[number - 1]))
 
     def epoch_size(self, data: Documents) -> int:
         return self.generator.epoch_size(data)

@@ -199,6 +199,8 @@ class _Run:
 
     def step(self, step: int, plan: Plan) -> None:
         here = plan.step_plan(step)
+        if step and here.phase != plan.step_plan(step - 1).phase:
+            self.objective.start_phase(here.phase)
         coming = [plan.step_plan(later) for later in range(step + 1, min(step + 1 + PREFETCH_STEPS, plan.steps))]
         self.totals.add(self.stepper.train_step(here, coming), here.lr)
         if plan.averages_step(step):

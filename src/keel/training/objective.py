@@ -129,6 +129,9 @@ class Objective(nn.Module):
         """Phases of training, in order; `batch` finds the current one in `rng.phase`."""
         return [Phase()]
 
+    def start_phase(self, number: int) -> None:
+        """Prepare the weights before the first step of a later phase."""
+
     def notes(self) -> list[str]:
         """Notes for the user about the training data."""
         return []
