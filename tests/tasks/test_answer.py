@@ -236,6 +236,69 @@ def test_no_answer_is_predicted_where_training_has_it(tmp_path: Path):
     assert json.loads((out / "nbest_predictions.json").read_text())["0"][0].keys() >= {"text", "probability"}
 
 
+def absent_items(count: int, seed: int) -> list[Item]:
+    """A third of the questions are about a person of other passages: only the match with this one tells."""
+    rng = random.Random(seed)
+    found: list[Item] = []
+    for _ in range(count):
+        people, cities = rng.sample([f"name{n}" for n in range(20)], 4), rng.sample([f"city{n}" for n in range(20)], 3)
+        passage = " ".join(f"{one} lives in {two} ." for one, two in zip(people, cities, strict=False))
+        queried = 3 if rng.random() < 1 / 3 else rng.randrange(3)
+        found.append(((passage, f"Where does {people[queried]} live ?"), [cities[queried]] if queried < 3 else []))
+    return found
+
+
+def test_a_reader_without_cls_learns_both_kinds_of_questions(tmp_path: Path):
+    settings: dict[str, Any] = {"task": "answer", "epochs": 18, "lr": 5e-3, "batch": 16, "network_width": 32}
+    settings |= {"network_dropout": 0.1, "width": 32}
+    model = keel.finetune("word2vec", absent_items(600, 1), dev=None, out=tmp_path / "m", **settings)
+    scores = keel.evaluate(model, absent_items(150, 2))
+    assert scores.values["answerable_f1"].value > 0.9
+    assert scores.values["unanswerable_accuracy"].value > 0.8
+    again = keel.Model.load(tmp_path / "m")
+    assert isinstance(again.task, SpanAnswering)
+    assert again.task.null_classifier is not None
+    inputs = [text for text, _ in absent_items(20, 3)]
+    assert repr(again.predict(inputs)) == repr(model.predict(inputs))
+
+
+def test_a_folder_without_the_weights_of_its_null_score_is_refused(tmp_path: Path):
+    settings: dict[str, Any] = {"task": "answer", "steps": 1, "network_width": 8, "width": 8, "pooled_null": False}
+    keel.finetune("word2vec", items(20), dev=None, out=tmp_path / "m", **settings)
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert "pooled_null" not in config["keel"]["task"]
+    assert keel.Model.load(tmp_path / "m").predict(SAMPLE.inputs)  # as folders of earlier versions
+    config["keel"]["task"]["pooled_null"] = True
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(KeelError, match="null_classifier"):
+        keel.Model.load(tmp_path / "m")
+
+
+def test_the_pooled_null_score_is_the_probability_of_no_answer():
+    examples = read_answers([*absent_items(5, 1), (("\u200b\x01", "Where ?"), [])])
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(Corpus.of([text for (text, _), _ in items(40)]), kind="words", size=100)
+    system = keel.Word2vec(width=8)
+    task = SpanAnswering(
+        system, system.build_encoder(len(tokenizer)), tokenizer, SpanAnswering.label_schema(examples),
+        network="lstm", network_width=4, align=True, pooled_null=True,
+    ).eval()  # fmt: skip
+    assert task.null_classifier is not None
+    torch.nn.init.constant_(task.null_classifier.weight, 0.0)
+    task.null_classifier.bias.data = torch.tensor([0.5, -1.0])
+    data = task.encode_examples(examples, batch_size=6)
+    assert data.selected_starts is not None
+    assert data.selected_roles is not None
+    logits = torch.zeros(len(data.selected_roles), 2)
+    for numbers, part in task.predict_all_logits(data, 6):
+        logits[numbers] = part
+    for first, last in zip(data.selected_starts[:-2], data.selected_starts[1:-1], strict=True):
+        kept = torch.from_numpy(data.selected_roles[first:last] != QUESTION)
+        null = logits[first:last][kept].softmax(0)[0]
+        assert null.tolist() == pytest.approx([1 / (1 + np.exp(-0.5)), 1 / (1 + np.exp(1.0))])
+    assert logits.isfinite().all()  # also without a passage
+
+
 def test_equal_ids_are_refused_before_anything_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0)
     model = keel.finetune(system, items(20), task="answer", dev=None, steps=1, progress=False)

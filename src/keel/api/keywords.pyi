@@ -118,6 +118,7 @@ class HeadKeywords(TypedDict, total=False):
     orders: Literal["default", "given", "both"]
     pair_encoding: Literal["default", "cross", "siamese"]
     align: bool
+    pooled_null: bool
     lm_loss: float
     class_weights: str
     threshold: Literal["auto"] | float

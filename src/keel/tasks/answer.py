@@ -43,13 +43,16 @@ class SpanAnswering(Task):
     """Start and end logits of each passage token: logits = W dropout(h_i) + b.
 
     Without self-attention between question and passage (word vectors, recurrent networks, ELMo), h_i is the output of a
-    BiLSTM over the tokens of both, each extended by its aligned question embedding (Chen et al. 2017).
+    BiLSTM over the tokens of both, each extended by its aligned question embedding (Chen et al. 2017). These readers
+    have no [CLS]: with `pooled_null`, P(no answer) = sigmoid(z) with z = V max_i h_i + c over the passage, and the
+    softmax of the rest is over the passage alone. Its gradient stops at h: spans are learned from answerable questions
+    as if there were no others.
     """
 
     name = "answer"
     pair = True
     labels_texts = False
-    head_fields = (*HeadSettings.NETWORK, "align", "mix")
+    head_fields = (*HeadSettings.NETWORK, "align", "pooled_null", "mix")
 
     def __init__(
         self,
@@ -70,10 +73,13 @@ class SpanAnswering(Task):
         if self.align is not None and self.network is None:
             self.width = self.align.width
         self.add_classifier(self.width)
+        self.null_classifier = self._linear(self.width) if self.head.pooled_null else None
 
     @classmethod
     def default_head(cls, system: System) -> dict[str, Any]:
-        return {} if isinstance(system, TransformerSystem) else {"network": "lstm", "align": True}
+        if isinstance(system, TransformerSystem):
+            return {}
+        return {"network": "lstm", "align": True, "pooled_null": True}
 
     @classmethod
     def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
@@ -198,9 +204,18 @@ class SpanAnswering(Task):
         if self.align is not None:
             assert selection.roles is not None
             features = self.align(features, selection.mask & (selection.roles == QUESTION))
-        if self.network is not None:
-            return self.classifier(self.network(features, selection.counts))
-        return self.classifier(self.dropout(features))
+        hidden = self.dropout(features) if self.network is None else self.network(features, selection.counts)
+        logits = self.classifier(hidden)
+        if self.null_classifier is None:
+            return logits
+        assert selection.roles is not None
+        outside = ~(selection.mask & (selection.roles >= PASSAGE))[..., None]
+        empty = outside.all(1)  # a passage without tokens
+        pooled = hidden.detach().masked_fill(outside, -torch.inf).amax(1).masked_fill(empty, 0.0)  # [batch, width]
+        total = logits.masked_fill(outside, -torch.inf).logsumexp(1).masked_fill(empty, 0.0)  # [batch, 2]
+        odds = self.null_classifier(pooled)
+        # Logits of 0 for "no answer" and -odds in all for the passage: comparable between windows.
+        return torch.cat([torch.zeros_like(odds)[:, None], logits[:, 1:] - (total + odds)[:, None]], 1)
 
     def example_losses(self, logits: Tensor, targets: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch]: mean of -log p(start) and -log p(end)."""

@@ -44,6 +44,8 @@ class HeadSettings(Validated):
     u, v, |u - v| and u * v; default: siamese for word vectors and frozen encoders."""
     align: bool = False
     """Aligned question embedding: each passage token attends to the question, for readers without self-attention."""
+    pooled_null: bool = False
+    """Score of "no answer" from max pooling over the passage, for readers without a [CLS] token."""
     lm_loss: Annotated[float, Ge(0), Lt(float("inf"))] = 0.0
     """Weight of an auxiliary language-modelling loss on the same sequences (GPT-1: 0.5)."""
 

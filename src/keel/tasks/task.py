@@ -107,9 +107,14 @@ class Task(EncoderObjective):
     def add_classifier(self, inputs: int) -> None:
         """The last layer: dropout, and a linear layer from vectors of this width to the labels."""
         self.dropout = nn.Dropout(self.system.dropout if isinstance(self.system, DropoutSystem) else 0.1)
-        self.classifier = nn.Linear(inputs, self.labels.outputs)
-        nn.init.normal_(self.classifier.weight, std=0.02)
-        nn.init.zeros_(self.classifier.bias)
+        self.classifier = self._linear(inputs)
+
+    def _linear(self, inputs: int) -> nn.Linear:
+        """A linear layer from vectors of this width to the labels, initialised as in BERT."""
+        layer = nn.Linear(inputs, self.labels.outputs)
+        nn.init.normal_(layer.weight, std=0.02)
+        nn.init.zeros_(layer.bias)
+        return layer
 
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
