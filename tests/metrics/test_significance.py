@@ -12,6 +12,7 @@ from keel.metrics.significance import (
     SystemResult,
     compare_pairs,
     holm,
+    holm_levels,
     mcnemar,
     student_t_quantile,
     student_t_tail,
@@ -85,6 +86,31 @@ def test_holm_multiplies_step_by_step_and_stays_monotone() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([]) == []
+
+
+def test_a_pair_is_decided_exactly_below_its_level() -> None:
+    rng = np.random.default_rng(5)
+    for count in (1, 2, 3, 6, 10):
+        for _ in range(200):
+            values = (10 ** rng.uniform(-4, 0, count)).tolist()
+            levels = holm_levels(values)
+            assert [p < level for p, level in zip(values, levels, strict=True)] == [p < 0.05 for p in holm(values)]
+    assert holm_levels([0.5, 0.9, 0.8]) == pytest.approx([0.05 / 3] * 3)
+    assert holm_levels([1e-9, 0.9, 1e-9]) == pytest.approx([0.05 / 2, 0.05, 0.05 / 2])
+
+
+def test_the_smallest_difference_counts_the_other_pairs() -> None:
+    rng = np.random.default_rng(8)
+    p = rng.beta(3, 1, 1500)
+    systems = {name: simulate(rng, p, 3, 0.01) for name in "abcde"}
+    for test in compare_pairs(systems):
+        (alone,) = compare_pairs({name: systems[name] for name in (test.first, test.second)})
+        assert test.p == alone.p
+        assert test.detectable > 1.15 * alone.detectable  # ten pairs, none decided
+    far = {name: simulate(rng, p - 0.3 * number, 3, 0.01) for number, name in enumerate("abc")}
+    for test in compare_pairs(far):  # where the others are decided, the correction costs nothing
+        (alone,) = compare_pairs({name: far[name] for name in (test.first, test.second)})
+        assert test.detectable == pytest.approx(alone.detectable)
 
 
 def test_the_error_of_a_difference_is_that_of_items_and_seeds() -> None:

@@ -127,7 +127,7 @@ def test_rows_with_equal_predictions_do_not_make_the_smallest_difference_smaller
     two = replace(two, cells=tuple(same))
     twins = [replace(cell, row=name) for cell in same if cell.row == ROWS[0] for name in ("twin", "third")]
     more = replace(two, rows=(*two.rows, "twin", "third"), cells=(*same, *twins))
-    assert more.detectable(more.columns[0]) == pytest.approx(two.detectable(two.columns[0]))
+    assert more.detectable(more.columns[0]) > two.detectable(two.columns[0])  # six pairs instead of one
 
 
 def _box(text: Element) -> tuple[str, float, float, float, float]:

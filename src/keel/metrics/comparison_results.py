@@ -196,8 +196,8 @@ class Comparison:
         return self._tests[id(column)]
 
     def detectable(self, column: Column) -> float:
-        """The smallest difference that this test set could show: the median over pairs that differ at all, each tested
-        alone."""
+        """The smallest difference that this test set could show, after Holm's correction: the median over pairs that
+        differ at all."""
         return median([test.detectable for test in self.tests(column) if test.detectable > 0] or [0.0])
 
     def verdict(self, column: Column) -> str:

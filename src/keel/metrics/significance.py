@@ -41,8 +41,8 @@ class PairwiseTest:
     """Items on which the first is better (averaged over seeds), `losses` those on which it is worse."""
     losses: int
     detectable: float
-    """The smallest difference that this test set and these seeds show with a power of 80% if it is the only pair;
-    Holm's correction for several needs a larger one."""
+    """The smallest difference that is decided with a power of 80%, given this test set, these seeds and, by Holm's
+    correction, the p-values of the other pairs."""
 
     @property
     def decided(self) -> bool:
@@ -116,12 +116,15 @@ def compare_pairs(systems: Mapping[str, SystemResult]) -> list[PairwiseTest]:
     well, so that V is rather too large. With fewer than 25 discordant items p is at least that of McNemar's test.
     """
     tests = [_test(*pair, systems[pair[0]], systems[pair[1]]) for pair in combinations(systems, 2)]
-    corrected = holm([test.p for test in tests])
-    return [replace(test, p_holm=p_holm) for test, p_holm in zip(tests, corrected, strict=True)]
+    values = [test.p for test, _, _ in tests]
+    return [
+        replace(test, p_holm=p_holm, detectable=error * _detectable_errors(level, freedom))
+        for (test, error, freedom), p_holm, level in zip(tests, holm(values), holm_levels(values), strict=True)
+    ]
 
 
-def _test(first: str, second: str, one: SystemResult, two: SystemResult) -> PairwiseTest:
-    """The test of one pair, without correction."""
+def _test(first: str, second: str, one: SystemResult, two: SystemResult) -> tuple[PairwiseTest, float, float]:
+    """The test of one pair, without correction; its standard error and degrees of freedom."""
     assert len(one.seeds[0]) == len(two.seeds[0]), f"{first} and {second} were tested on different items"
     samples = one.resampled - two.resampled
     difference, count = one.mean - two.mean, len(one.seeds[0])
@@ -133,7 +136,7 @@ def _test(first: str, second: str, one: SystemResult, two: SystemResult) -> Pair
     if p_mcnemar is not None and wins + losses < FEW_DISCORDANT:
         p = max(p, p_mcnemar)
     half = student_t_quantile(1 - ALPHA / 2, freedom) * error
-    return PairwiseTest(
+    test = PairwiseTest(
         first=first,
         second=second,
         difference=difference,
@@ -145,8 +148,14 @@ def _test(first: str, second: str, one: SystemResult, two: SystemResult) -> Pair
         p_mcnemar=p_mcnemar,
         wins=wins,
         losses=losses,
-        detectable=half + student_t_quantile(POWER, freedom) * error,
+        detectable=error * _detectable_errors(ALPHA, freedom),
     )
+    return test, error, freedom
+
+
+def _detectable_errors(level: float, freedom: float) -> float:
+    """Standard errors of a difference that is found at this level of significance with a power of 80%."""
+    return student_t_quantile(1 - level / 2, freedom) + student_t_quantile(POWER, freedom)
 
 
 def _total_error(items: float, count: int, *seeds: tuple[float, float]) -> tuple[float, float]:
@@ -194,6 +203,21 @@ def holm(values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def holm_levels(values: Sequence[float], alpha: float = ALPHA) -> list[float]:
+    """The level that each p-value must be below to be decided by `holm`, with the other ones as they are: alpha /
+    (m - k) if k of the others are decided by the step-down procedure."""
+    return [_holm_level([*values[:index], *values[index + 1 :]], alpha) for index in range(len(values))]
+
+
+def _holm_level(others: Sequence[float], alpha: float) -> float:
+    left = len(others) + 1
+    for p in sorted(others):
+        if left * p >= alpha:
+            break
+        left -= 1
+    return alpha / left
 
 
 def student_t_tail(t: float, freedom: float) -> float:
