@@ -1,6 +1,7 @@
 """Ensembles: the mean of several models' predictions."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 import keel
 from keel.cli import main
+from keel.data.answer_files import read_answers
 from keel.errors import UsageError
+from keel.tasks.answer import SpanAnswering
+from keel.tasks.span_search import MAX_ANSWER_TOKENS
 
 PAIRS = [(("a b", "b a"), "same"), (("a c", "d e"), "other"), (("c a", "a c"), "same"), (("b e", "d a"), "other")]
 SINGLE = [("a b c", "x"), ("d e f", "y"), ("a c e", "x"), ("e f a", "y")]
@@ -89,6 +93,70 @@ def test_models_that_do_not_fit_are_refused_in_one_sentence() -> None:
     texts = trained("seq2seq", [("a b", "b a"), ("c", "d")], 0)
     with pytest.raises(UsageError, match=r"seq2seq.*give one model"):
         keel.predict([texts, texts], ["a"])
+
+
+def passages(count: int, *, empty: int = 0, size: int = 3) -> list[Any]:
+    """Who has which colour; the first `empty` questions have no answer."""
+    rng = random.Random(size)
+    found: list[Any] = []
+    for number in range(count):
+        facts = [f"n{rng.randrange(9)} has c{rng.randrange(9)} ." for _ in range(size)]
+        name, _, answer, _ = facts[rng.randrange(size)].split()
+        question = "what has z ?" if number < empty else f"what has {name} ?"
+        found.append(((" ".join(facts), question), [] if number < empty else answer))
+    return found
+
+
+def answering(seed: int, *, empty: int = 0, positions: int = 32, count: int = 40) -> keel.Model:
+    system = keel.Bert(width=16, head_dim=8, layers=1, max_positions=positions, sequence_length=positions, dropout=0.0)
+    train = keel.Train(steps=12, lr=0.01, seed=seed)
+    return keel.finetune(system, passages(count, empty=empty), task="answer", dev=None, train=train, progress=False)
+
+
+def test_the_logits_of_answers_are_averaged(tmp_path: Path) -> None:
+    one, two = answering(0, empty=10), answering(1, empty=10)
+    tasks = [model.task for model in (one, two) if isinstance(model.task, SpanAnswering)]
+    rows = passages(20, empty=5, size=12)  # more tokens than one window
+    records = [list(keel.predict(models, rows)) for models in (one, two, [one, two], [one, one])]
+    assert records[0] != records[1]
+    assert records[3] == records[0]
+    examples = read_answers(rows)
+    tasks[0].null_threshold, tasks[1].null_threshold = 0.5, 1.0
+    found = list(keel.predict([one, two], rows))
+    several = 0
+    for number in range(len(rows)):
+        windows = [task.window_logits(examples.take([number]))[0] for task in tasks]
+        several += len(windows[0]) > 1
+        scores: dict[tuple[int, int], float] = {}
+        for a, b in zip(*windows, strict=True):
+            for i in np.flatnonzero(a.startable):
+                for j in range(i, min(i + MAX_ANSWER_TOKENS, len(a.ends))):
+                    score = (a.starts[i] + b.starts[i] + a.ends[j] + b.ends[j]) / 2
+                    span = int(a.offsets[i, 0]), int(a.offsets[j, 1])
+                    scores[span] = max(score, scores.get(span, -np.inf))
+        null = min((a.null + b.null) / 2 for a, b in zip(*windows, strict=True))
+        start, end = max(scores, key=lambda span: scores[span])
+        expected = "" if null - scores[start, end] > 0.75 else rows[number][0][0][start:end]
+        assert found[number]["answer"] == expected
+    assert several == len(rows)
+    folder = tmp_path / "answers"
+    assert list(keel.predict([one, two], rows, out=folder)) == found
+    assert [*json.loads((folder / "predictions.json").read_text()).values()] == [each["answer"] for each in found]
+    assert keel.evaluate([one, two], rows).count == len(rows)
+
+
+def test_answers_of_other_tokens_are_refused() -> None:
+    model, abstaining = answering(0), answering(1)
+    assert isinstance(abstaining.task, SpanAnswering)
+    abstaining.task.null_threshold = 0.0
+    others = {
+        "different tokenizers": answering(0, count=3),
+        "windows of 29 and of 61 tokens": answering(0, positions=64),
+        "only one of model 1 and model 2 was trained with unanswerable": abstaining,
+    }
+    for message, other in others.items():
+        with pytest.raises(UsageError, match=message):
+            keel.predict([model, other], passages(2))
 
 
 def test_folders_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

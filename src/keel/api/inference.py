@@ -15,7 +15,7 @@ from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
-from keel.data.predictions import is_segmentation
+from keel.data.predictions import AnswerPredictions, is_segmentation
 from keel.data.tagged_sentences import split_words
 from keel.data.text_inputs import Texts, require_text, text_inputs
 from keel.data.text_streams import plain_text_parts, split_examples
@@ -59,7 +59,7 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Predictions for a dataset: an iterator of records, each with the position and text of an example.
 
-    Several models are an ensemble: the mean of their probabilities, or of their numbers.
+    Several models are an ensemble: the mean of their probabilities or numbers, or of the logits of their answers.
 
     Model and dataset are read at once, and predictions are made on iteration. With `out`, the table is written to this
     file with further columns (prediction, confidence, probabilities of all labels), and the records are its rows; for
@@ -74,7 +74,7 @@ def predict(
         roles = roles.for_texts()
     if out is not None and isinstance(task, SpanAnswering):
         check_answers_folder(Path(out))
-        return iter(_written_answers(task, task.read_examples(data, roles, on_event), Path(out), on_event))
+        return iter(_written_answers(ensemble, task.read_examples(data, roles, on_event), Path(out), on_event))
     if out is not None:
         return iter(write_scored(ensemble, data, roles, Path(out), on_event))
     # Pairs, choices and tagged words are in files of other formats.
@@ -82,12 +82,13 @@ def predict(
     return _records(ensemble, parts or split_examples(task.read_examples(data, roles, on_event)), on_event)
 
 
-def _written_answers(task: SpanAnswering, examples: Examples, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
+def _written_answers(ensemble: Ensemble, examples: Examples, out: Path, on_event: OnEvent) -> list[dict[str, Any]]:
     ids = question_ids(examples)  # refused before anything is predicted
-    predictions = task.predict(examples, on_event=on_event)
+    predictions = ensemble.predict(examples, on_event=on_event)
+    assert isinstance(predictions, AnswerPredictions)
     write_answers(out, ids, predictions, on_event)
     return [
-        {"where": example.location, **task.describe_example(example), **answer.to_dict()}
+        {"where": example.location, **ensemble.task.describe_example(example), **answer.to_dict()}
         for example, answer in zip(examples, predictions.answers, strict=True)
     ]
 

@@ -4,6 +4,8 @@ A start vector S and an end vector E (Devlin et al. 2019, section 4.2): P(start 
 tokens of the passage and [CLS], which stands for "no answer"; likewise the end. A span's score is S . h_i + E . h_j.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -137,7 +139,7 @@ class SpanAnswering(Task):
         texts = examples.seconds or []
         if long := {text for text, several in zip(texts, by_question, strict=True) if len(several) > 1}:
             what = (
-                f"{pluralize(len(long), 'passage is', 'passages are')} too long for one sequence of {self._room} tokens"
+                f"{pluralize(len(long), 'passage is', 'passages are')} too long for one sequence of {self.room} tokens"
             )
             note(on_event, f"{examples.source}: {what}: split into windows that overlap")
         inputs = PackedInputs.from_inputs(
@@ -161,13 +163,13 @@ class SpanAnswering(Task):
         )
 
     @property
-    def _room(self) -> int:
+    def room(self) -> int:
         """Tokens of question and passage in one window."""
         return min(MAX_WINDOW, self.system.max_text_length(self.tokenizer, pair=True))
 
     def _windows_of(self, examples: Examples) -> list[list[PassageWindow]]:
         """The windows of each question; a passage of several questions is tokenized once."""
-        room, subwords = self._room, self.system.uses_subwords
+        room, subwords = self.room, self.system.uses_subwords
         questions = self.tokenizer.encode_many(examples.texts, oov_ids=subwords)
         texts = list(dict.fromkeys(examples.seconds or []))
         passages = {
@@ -235,14 +237,26 @@ class SpanAnswering(Task):
         self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
     ) -> AnswerPredictions:
         """The best spans of each question; each token is judged in the window where it has most context."""
+        return self.best_answers(self.window_logits(data, batch=batch, on_event=on_event), data, self.null_threshold)
+
+    def window_logits(
+        self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
+    ) -> list[list[WindowLogits]]:
+        """Start and end logits of the windows of each question."""
         if isinstance(data, Examples):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
         windows = self._window_logits(data, batch)
         borders = np.searchsorted(data.example_indices, np.arange(len(data.examples) + 1)).tolist()
-        passages = data.examples.seconds or []
+        return [windows[first:last] for first, last in pairwise(borders)]
+
+    def best_answers(
+        self, windows: Sequence[list[WindowLogits]], data: Examples | EncodedExamples, threshold: float | None
+    ) -> AnswerPredictions:
+        """Predictions from the logits of each question's windows; `threshold` is that of "no answer"."""
+        examples = data if isinstance(data, Examples) else data.examples
         found = [
-            self._answer(windows[borders[index] : borders[index + 1]], passage)
-            for index, passage in enumerate(passages)
+            _answer(several, passage, threshold)
+            for several, passage in zip(windows, examples.seconds or [], strict=True)
         ]
         return AnswerPredictions(self.labels, np.array([answer.probability for answer in found]), found)
 
@@ -270,30 +284,6 @@ class SpanAnswering(Task):
             )
         return found
 
-    def _answer(self, windows: list[WindowLogits], passage: str) -> SpanAnswer:
-        """The best span or, if its score is too low beside that of no answer, none; with the next best ones."""
-        spans = best_spans(windows)
-        null = min(window.null for window in windows)
-        odds = null - spans[0].score if spans else 0.0
-        scores = np.array([span.score for span in spans] + ([] if self.null_threshold is None and spans else [null]))
-        probabilities = np.exp(scores - scores.max())
-        probabilities /= probabilities.sum()
-        contradicts = bool(spans) and windows[spans[0].window].end_before_start
-        found = []
-        for span, probability in zip(spans, probabilities.tolist(), strict=False):
-            text = passage[span.start : span.end]
-            start = span.start + len(text) - len(text.lstrip())  # tokens of byte-level BPE begin with a space
-            found.append(SpanAnswer(text.strip(), probability, start, start + len(text.strip())))
-        nothing = SpanAnswer("", float(probabilities[-1]), 0, 0)
-        if len(scores) > len(spans):
-            found.insert(int((probabilities[:-1] > probabilities[-1]).sum()), nothing)
-        abstains = not spans or (self.null_threshold is not None and odds > self.null_threshold)
-        best = nothing if abstains else next(answer for answer in found if answer is not nothing)
-        return SpanAnswer(
-            best.text, best.probability, best.start, best.end, null_odds=odds, alternatives=tuple(found),
-            end_before_start=contradicts,
-        )  # fmt: skip
-
     def tune_decisions(self, dev: Examples, on_event: OnEvent = ignore) -> None:
         """Choose the threshold of "no answer" with the highest F1 on dev, if training had unanswerable questions."""
         if self.null_threshold is None or all(answers.texts for answers in dev.values):
@@ -314,3 +304,28 @@ def _trainable(examples: Examples, on_event: OnEvent) -> Examples:
     left = pluralize(len(examples) - len(kept), "question is", "questions are")
     note(on_event, f"{examples.source}: {left} left out of training: no answer occurs in the passage")
     return examples.take(kept)
+
+
+def _answer(windows: list[WindowLogits], passage: str, threshold: float | None) -> SpanAnswer:
+    """The best span or, if its score is too low beside that of no answer, none; with the next best ones."""
+    spans = best_spans(windows)
+    null = min(window.null for window in windows)
+    odds = null - spans[0].score if spans else 0.0
+    scores = np.array([span.score for span in spans] + ([] if threshold is None and spans else [null]))
+    probabilities = np.exp(scores - scores.max())
+    probabilities /= probabilities.sum()
+    contradicts = bool(spans) and windows[spans[0].window].end_before_start
+    found = []
+    for span, probability in zip(spans, probabilities.tolist(), strict=False):
+        text = passage[span.start : span.end]
+        start = span.start + len(text) - len(text.lstrip())  # tokens of byte-level BPE begin with a space
+        found.append(SpanAnswer(text.strip(), probability, start, start + len(text.strip())))
+    nothing = SpanAnswer("", float(probabilities[-1]), 0, 0)
+    if len(scores) > len(spans):
+        found.insert(int((probabilities[:-1] > probabilities[-1]).sum()), nothing)
+    abstains = not spans or (threshold is not None and odds > threshold)
+    best = nothing if abstains else next(answer for answer in found if answer is not nothing)
+    return SpanAnswer(
+        best.text, best.probability, best.start, best.end, null_odds=odds, alternatives=tuple(found),
+        end_before_start=contradicts,
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """Search for the best answer spans among the start and end logits of a question's windows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,19 @@ class WindowLogits:
     def end_before_start(self) -> bool:
         """Whether the most probable end precedes the most probable start: the two contradict each other."""
         return bool(len(self.starts) and self.ends.argmax() < self.starts.argmax())
+
+
+def mean_logits(windows: Sequence[WindowLogits]) -> WindowLogits:
+    """The mean of the logits of several models for one window.
+
+    Inside a window this is the mean of the log probabilities, apart from a constant.
+    """
+    return replace(
+        windows[0],
+        starts=np.mean([window.starts for window in windows], axis=0),
+        ends=np.mean([window.ends for window in windows], axis=0),
+        null=float(np.mean([window.null for window in windows])),
+    )
 
 
 @dataclass(frozen=True)
