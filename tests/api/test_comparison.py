@@ -133,6 +133,7 @@ def test_an_interrupted_comparison_resumes(tmp_path: Path, sent: signal.Signals)
     if sent == signal.SIGINT:
         assert process.returncode == 130
         assert "rerun the command to resume" in err.splitlines()[-1]
+        assert any(line.startswith("stopping: ") and "Ctrl-C again" in line for line in err.splitlines())
         assert (tmp_path / "out" / "report.html").exists()
     time.sleep(2)
     before = cells(tmp_path / "out")
@@ -292,6 +293,43 @@ def test_memory_is_kept_for_processes_that_have_just_started(monkeypatch: pytest
         monkeypatch.setattr(comparison_processes, "available_memory", lambda: 1.1 * work.memory)
         assert processes._fits(work)
         started.kill()
+
+
+def test_ctrl_c_is_announced_at_once_and_another_one_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = FinetuneJob(start="a", task="classify", train=None, labels=None, tests={}, cells=())  # pyright: ignore
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(self: Processes, work: Work) -> None:
+        started.append(process := subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE))
+        assert process.stdout is not None
+        process.stdout.readline()
+        self.running[process.pid] = work, process
+
+    waited: list[float] = []
+    wait = subprocess.Popen.wait
+
+    def interrupted_wait(self: Any, timeout: float | None = None) -> int:
+        if timeout is None:
+            return wait(self)
+        waited.append(timeout)
+        raise KeyboardInterrupt  # the second Ctrl-C
+
+    def interrupt(work: Work, event: dict[str, Any]) -> None:
+        raise KeyboardInterrupt  # the first one
+
+    monkeypatch.setattr(Processes, "_start", start)
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted_wait)
+    announced: list[tuple[list[str], int]] = []
+    with pytest.raises(KeyboardInterrupt):
+        Processes(1, 1).run(
+            [Work(name="slow", job=job, row="slow")],
+            interrupt,
+            lambda names: announced.append(([*names], len(waited))),
+        )
+    assert announced == [(["slow"], 0)]  # before any waiting
+    assert len(waited) == 1
+    assert started[0].returncode == -signal.SIGKILL
 
 
 def test_reasons_are_one_sentence() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import keel
+from keel.cli import main
 from tests.cli.conftest import Run
 
 
@@ -85,3 +87,24 @@ def test_the_reason_of_a_failed_cell_names_flags(run: Run, tmp_path: Path) -> No
     code, printed, _ = run("compare", "onehot", *files, "--task", "answer", "--seeds", "1", "--out", tmp_path / "out")
     assert code == 1
     assert "--task answer needs" in printed
+
+
+def test_a_failed_cell_is_in_the_exit_code_and_the_others_are_scored(texts: Path, tmp_path: Path, run: Run) -> None:
+    broken = tmp_path / "broken"
+    keel.finetune(keel.Cnn(width=4, filters=2), texts / "train.tsv", dev=None, epochs=1, out=broken, progress=False)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    files = ["--train", texts / "train.tsv", "--test", texts / "test.tsv", "--seeds", "1", "--out", tmp_path / "out"]
+    code, out, _ = run("compare", "onehot", broken, *files)
+    assert code == 1
+    assert any(line.startswith("onehot ") for line in out.splitlines())
+    assert out.splitlines()[-1] == "1 of 2 cells failed: rerun the command to retry"
+    code, out, _ = run("compare", "onehot", broken, *files, "--json")
+    assert code == 1
+    assert [bool(cell.get("error")) for cell in json.loads(out)["cells"]] == [False, True]
+
+
+def test_the_help_tells_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    assert "exit code is 1 if a cell failed" in " ".join(capsys.readouterr().out.split())

@@ -54,8 +54,11 @@ class Processes:
         self.running: dict[int, tuple[Work, subprocess.Popen[bytes]]] = {}
         self.events: SimpleQueue[tuple[int, Event]] = SimpleQueue()
 
-    def run(self, work: Sequence[Work], on_update: OnUpdate) -> None:
-        """Run until all is done or failed; whatever ends this call ends the processes."""
+    def run(self, work: Sequence[Work], on_update: OnUpdate, on_stop: Callable[[Sequence[str]], None]) -> None:
+        """Run until all is done or failed; whatever ends this call ends the processes.
+
+        `on_stop` gets the names of running jobs when Ctrl-C stops them; another Ctrl-C kills them.
+        """
         waiting, failed = list(work), set[int]()
         done = set[int]()
         try:
@@ -82,6 +85,9 @@ class Processes:
                     _end(process)
                     (done if event["event"] == "done" else failed).add(id(each))
                 on_update(each, event)
+        except KeyboardInterrupt:
+            on_stop([each.name for each, _ in self.running.values()])
+            raise
         finally:
             self._stop_all()
 
@@ -137,11 +143,14 @@ class Processes:
             with suppress(OSError):
                 process.terminate()
         until = time.monotonic() + GRACE
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=max(0.1, until - time.monotonic()))
-            _end(process)
-        self.running.clear()
+        try:
+            for process in processes:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=max(0.1, until - time.monotonic()))
+        finally:  # another Ctrl-C too
+            for process in processes:
+                _end(process)
+            self.running.clear()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from keel.api.comparison_processes import Processes, Work
+from keel.api.comparison_processes import GRACE, Processes, Work
 from keel.api.comparison_rows import Budget, Equal, Row, RowSource, TaskData, content_key, resolve_rows
 from keel.api.comparison_worker import CellJob, FinetuneJob, PretrainJob
 from keel.api.run_folder import hardware
@@ -19,7 +19,7 @@ from keel.config import unknown_name
 from keel.data.corpus import Corpus
 from keel.errors import KeelError, UsageError
 from keel.events import Event, OnEvent, note, pluralize
-from keel.metrics.comparison_results import Cell, Comparison, PretrainingCost, SeedResult
+from keel.metrics.comparison_results import Cell, Comparison, PretrainingCost, SeedResult, join_names
 from keel.metrics.scores import score_name
 from keel.report.comparison_files import write_comparison
 from keel.systems.system import System
@@ -156,7 +156,12 @@ class ComparisonRun:
             state = {"done": self.done, "total": self.total, "running": shown, "seconds_left": left}
             self.on_event({"event": "cells", **state})
 
-        Processes(workers, threads).run(work, update)
+        def announce_stop(names: Sequence[str]) -> None:
+            if names:
+                what = f"stopping: {join_names(names)} {'saves' if len(names) == 1 else 'save'} a checkpoint"
+                note(self.on_event, f"{what}, for at most {GRACE:g} s; press Ctrl-C again to stop now")
+
+        Processes(workers, threads).run(work, update, announce_stop)
 
     def _work_of(self, row: Row) -> list[Work]:
         """Pre-training, unless it is done, and one fine-tuning job per task for the cells that are missing."""

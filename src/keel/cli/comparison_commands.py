@@ -9,6 +9,7 @@ from keel.api import comparison
 from keel.cli.command import Answer, argument, arguments_of, command, section
 from keel.data.examples import Columns
 from keel.errors import UsageError
+from keel.events import pluralize
 from keel.report.comparison_table import comparison_lines
 from keel.report.console import Console
 from keel.systems import SYSTEMS
@@ -38,7 +39,10 @@ ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, o
     section("columns", Columns()),
 )
 def compare(options: Namespace, console: Console) -> Answer:
-    """Compare systems and models on your labels: scores, costs, paired tests, a report."""
+    """Compare systems and models on your labels: scores, costs, paired tests, a report.
+
+    The exit code is 1 if a cell failed, although all others are scored; rerun the command to retry it.
+    """
     settings: dict[str, Any] = dict(options.settings)
     for name in ("train", "test", "out"):
         if not (getattr(options, name, None) or settings.get(name)):
@@ -56,5 +60,7 @@ def compare(options: Namespace, console: Console) -> Answer:
         "tests": tests,
         "verdicts": [*map(found.verdict, found.columns)],
     }
-    scored = any(cell.seeds for cell in found.cells)
-    return Answer(lines=[*comparison_lines(found), f"report: {page}"], data=data, code=0 if scored else 1)
+    lines = [*comparison_lines(found), f"report: {page}"]
+    if failed := found.failed():
+        lines.append(f"{len(failed)} of {pluralize(len(found.cells), 'cell')} failed: rerun the command to retry")
+    return Answer(lines=lines, data=data, code=1 if failed else 0)
