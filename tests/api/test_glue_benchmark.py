@@ -10,9 +10,10 @@ import keel
 from keel.api.glue_benchmark import GlueData, _Budget
 from keel.cli import main
 from keel.data.glue_files import GLUE_TASKS, GlueTask
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import Event, ignore
 from keel.tasks import TASKS
+from keel.training.checkpoint import run_lock
 
 SYSTEM = keel.Transformer(width=16, head_dim=8, layers=1)
 PAIRS = ("the boat is here\tit is here", "a cake was baked\tno boat is here", "a dog ran\tthe dog ran")
@@ -200,3 +201,16 @@ def test_what_cannot_run_is_refused_before_training(
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="not empty"):
         keel.glue(SYSTEM, data, out=tmp_path / "mine", progress=False, overwrite=True)
+
+
+def test_two_processes_do_not_write_into_one_folder(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    call: dict[str, Any] = {"tasks": ("CoLA",), "lr": (1e-3,), "epochs": 1.0, "seeds": 1, "out": out, "progress": False}
+    first = keel.glue(SYSTEM, data, **call)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with run_lock(out):  # the other process
+        for overwrite in (False, True):
+            with pytest.raises(KeelError, match="another run is writing into"):
+                keel.glue(SYSTEM, data, overwrite=overwrite, **call)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert keel.glue(SYSTEM, data, **call).to_dict() == first.to_dict()

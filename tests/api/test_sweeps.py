@@ -47,6 +47,13 @@ def test_all_combinations_are_tried_within_the_time_limit(tmp_path: Path, capsys
     assert len([*(tmp_path / "cut" / "run").glob("seed-*")]) == 1
 
 
+def test_close_values_have_folders_of_their_own(tmp_path: Path) -> None:
+    rates = [1e-3, 1.0000001e-3]
+    keel.finetune(SYSTEM, ROWS, dev=ROWS, steps=1, lr=rates, out=tmp_path / "m", progress=False)
+    folders = sorted(path.name for path in (tmp_path / "m" / "run").glob("seed-*"))
+    assert folders == ["seed-0,lr-0.001", "seed-0,lr-0.0010000001"]
+
+
 def test_the_choice_can_be_by_another_score() -> None:
     with pytest.raises(UsageError, match="matthews"):
         keel.finetune(SYSTEM, ROWS, dev=ROWS, steps=1, lr=[1e-3, 1e-2], select_by="mathews", progress=False)

@@ -25,7 +25,7 @@ from keel.report.console import clock
 from keel.systems import SYSTEMS
 from keel.systems.system import System
 from keel.tasks import TASKS
-from keel.training.checkpoint import write_json
+from keel.training.checkpoint import run_lock, write_json
 from keel.training.plan import Positive
 
 __all__ = ["GlueResult", "GlueScores", "glue"]
@@ -142,48 +142,52 @@ def glue(
     new = isinstance(base, Model | System) or str(base) in SYSTEMS
     start = base if new else Model.load(str(base), device=device, on_event=on_event)
     store = _Store(Path(out), {"model": start.fingerprint() if isinstance(start, Model) else str(base), **given})
-    store.open(overwrite)
-    budget = _Budget(60 * minutes, on_event)
+    store.refuse_foreign_folder()
+    with run_lock(store.folder):
+        store.open(overwrite)
+        budget = _Budget(60 * minutes, on_event)
 
-    def tune(each: GlueData, folder: str, **settings: Any) -> Card:
-        def train() -> None:
-            common = {"task": each.definition.task, "columns": each.definition.columns, "device": device}
-            metric = each.definition.metrics[0]
-            more = {"epochs": epochs, "batch": batch, "threads": threads, "select_by": metric, "on_event": on_event}
-            finetune(start, each.train, out=store.folder / folder, **common, **more, **settings)
+        def tune(each: GlueData, folder: str, **settings: Any) -> Card:
+            def train() -> None:
+                common = {"task": each.definition.task, "columns": each.definition.columns, "device": device}
+                metric = each.definition.metrics[0]
+                more = {"epochs": epochs, "batch": batch, "threads": threads, "select_by": metric, "on_event": on_event}
+                finetune(start, each.train, out=store.folder / folder, **common, **more, **settings)
 
-        return store.run(folder, train)
+            return store.run(folder, train)
 
-    results: list[GlueResult] = []
-    pending = sorted(found, key=lambda each: each.size)
-    while pending:
-        each, name = pending[0], pending[0].definition.name
-        plan = budget.plan(pending, len(lr), seeds)
-        pending = pending[1:]
-        if plan is None:
-            left_out[name] = f"does not fit into --minutes {minutes:g}"
-            note(on_event, f"{name}: {left_out[name]}: left out")
-            continue
-        rates, planned = plan
-        note(on_event, f"{name}: {pluralize(rates, 'learning rate')}, {pluralize(planned, 'seed')}")
-        tried = _central(lr, rates)
-        chosen = tried[0]
-        if rates > 1:
-            limit = {"sweep_minutes": max(budget.seconds_left, 1.0) / 60} if minutes else {}
-            swept = tune(each, f"{name}/sweep", dev=f"{100 * HELD_OUT:g}%", lr=tried, **limit)
-            chosen = swept.recipe["train"]["lr"]
-        dev, *others = each.dev.values()
-        further = {"test": others[0]} if others else {}
-        cards = [tune(each, f"{name}/seed-{seed}", dev=dev, lr=chosen, seed=seed, **further) for seed in range(planned)]
-        budget.add(each, plan, store.seconds_of(name))
-        results.append(_result(each.definition, chosen, cards, store.seconds_of(name)))
-        _submit(each.definition, Path(data), store.folder, results[-1], device, on_event)
-        store.write(GlueScores(results=results, left_out=left_out))
-    order = [task.name for task in GLUE_TASKS]
-    results.sort(key=lambda each: order.index(each.name))
-    scores = GlueScores(results=results, left_out=left_out)
-    store.write(scores)
-    return scores
+        results: list[GlueResult] = []
+        pending = sorted(found, key=lambda each: each.size)
+        while pending:
+            each, name = pending[0], pending[0].definition.name
+            plan = budget.plan(pending, len(lr), seeds)
+            pending = pending[1:]
+            if plan is None:
+                left_out[name] = f"does not fit into --minutes {minutes:g}"
+                note(on_event, f"{name}: {left_out[name]}: left out")
+                continue
+            rates, planned = plan
+            note(on_event, f"{name}: {pluralize(rates, 'learning rate')}, {pluralize(planned, 'seed')}")
+            tried = _central(lr, rates)
+            chosen = tried[0]
+            if rates > 1:
+                limit = {"sweep_minutes": max(budget.seconds_left, 1.0) / 60} if minutes else {}
+                swept = tune(each, f"{name}/sweep", dev=f"{100 * HELD_OUT:g}%", lr=tried, **limit)
+                chosen = swept.recipe["train"]["lr"]
+            dev, *others = each.dev.values()
+            further = {"test": others[0]} if others else {}
+            cards = [
+                tune(each, f"{name}/seed-{seed}", dev=dev, lr=chosen, seed=seed, **further) for seed in range(planned)
+            ]
+            budget.add(each, plan, store.seconds_of(name))
+            results.append(_result(each.definition, chosen, cards, store.seconds_of(name)))
+            _submit(each.definition, Path(data), store.folder, results[-1], device, on_event)
+            store.write(GlueScores(results=results, left_out=left_out))
+        order = [task.name for task in GLUE_TASKS]
+        results.sort(key=lambda each: order.index(each.name))
+        scores = GlueScores(results=results, left_out=left_out)
+        store.write(scores)
+        return scores
 
 
 def _read_tasks(folder: Path, wanted: Sequence[str]) -> tuple[list[GlueData], dict[str, str]]:
@@ -225,11 +229,15 @@ class _Store:
         self.seconds: dict[str, float] = {}
         self.results: dict[str, Any] = {}
 
+    def refuse_foreign_folder(self) -> None:
+        """Refuse a folder with other files, before anything is written into it."""
+        names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set[str]()
+        if RESULTS not in names and names - {".lock"}:
+            raise UsageError(f"{self.folder} is not empty and has no {RESULTS}: choose another --out")
+
     def open(self, overwrite: bool) -> None:
         """Take over the runs of an earlier call; with other settings they are refused, unless they are overwritten."""
         path = self.folder / RESULTS
-        if not path.is_file() and self.folder.is_dir() and any(self.folder.iterdir()):
-            raise UsageError(f"{self.folder} is not empty and has no {RESULTS}: choose another --out")
         if path.is_file() and not overwrite:
             stored = read_json(path, {"settings": dict, "seconds": dict})
             for name, value in self.settings.items():
