@@ -84,6 +84,27 @@ def test_a_folder_of_folders_a_page_and_event_files(
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 4
 
 
+def test_tables_fit_into_a_terminal(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long names of runs are a numbered list; narrow tables have the names in them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    long = tmp_path / "a folder with a name of forty characters or so"
+    shutil.copytree(folder / "seeds", long)
+    capsys.readouterr()
+    assert main(["runs", str(long), str(folder / "slow"), str(folder / "fast")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line[:3] for line in lines[:5]] == ["1  ", "2  ", "3  ", "4  ", ""]
+    assert f"{long.name}, seed 1" in lines[1]
+    (lr,) = [line.split() for line in lines if line.startswith("lr ")]
+    assert lr[-2:] == ["0.0001", "0.01"]  # in the order of the list
+    assert main(["runs", str(folder / "slow"), str(folder / "fast")]) == 0
+    narrow = capsys.readouterr().out.splitlines()
+    assert "dev accuracy" in narrow[0]
+    assert [line.split()[0] for line in narrow[1:3]] == ["slow", "fast"]
+
+
 def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
     def stop(event: Event) -> None:
         if event["event"] == "step" and event["step"] == 6:

@@ -1,9 +1,18 @@
 """Tables as lines of text."""
 
-from keel.report.text_table import aligned_lines
+from keel.report.text_table import aligned_lines, wrapped_lines
 
 
 def test_columns_are_aligned_by_their_width_on_a_terminal() -> None:
     rows = [["", "F1", "n"], ["电影", "0.5", "12"], ["a", "", ""]]
     assert [*aligned_lines(rows)] == ["       F1   n", "电影  0.5  12", "   a"]
     assert [*aligned_lines(rows, left=1)] == ["       F1   n", "电影  0.5  12", "a"]
+
+
+def test_a_wide_table_continues_below_with_its_first_column() -> None:
+    rows = [["run", "1", "2", "3"], ["lr", "0.001", "0.01", "0.1"], ["a long name", "x" * 30, "y", ""]]
+    assert [*wrapped_lines(rows, 80)] == [*aligned_lines(rows, left=1)]
+    lines = [*wrapped_lines(rows, 24)]
+    assert max(map(len, lines)) <= 24
+    assert lines[:3] == ["run                    1", "lr                 0.001", "a long name  xxxxxxxxxx…"]
+    assert lines[3:] == ["", "run             2    3", "lr           0.01  0.1", "a long name     y"]

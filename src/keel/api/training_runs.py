@@ -74,14 +74,22 @@ class RunComparison:
         """Column names, and steps, time, last losses and main scores of each run as text."""
         sets = list(dict.fromkeys(name for run in self.runs for name in run.scores))
         losses = [name for name in CURVES[:2] if any(name in run.curves for run in self.runs)]
+        metrics = {name: {run.scores[name]["main"] for run in self.runs if name in run.scores} for name in sets}
+        shared = {name: f" {score_name(min(found))}" for name, found in metrics.items() if len(found) == 1}
         rows: list[list[str]] = []
         for run in self.runs:
             last = [run.last(name) for name in losses]
             done = f"{run.steps:,}" if run.complete else f"{run.steps:,} (incomplete)"
-            found = [_main_score(run.scores[name]) if name in run.scores else "" for name in sets]
+            found = [_main_score(run.scores[name], name in shared) if name in run.scores else "" for name in sets]
             shown = ["" if value is None else f"{value:.4g}" for value in last]
             rows.append([run.name, done, clock(run.seconds), *shown, *found])
-        return ["run", "steps", "time", *losses, *(name.replace("_", " ") for name in sets)], rows
+        return [
+            "run",
+            "steps",
+            "time",
+            *losses,
+            *(name.replace("_", " ") + shared.get(name, "") for name in sets),
+        ], rows
 
     def settings_table(self) -> tuple[list[str], list[list[str]]]:
         """Column names, and the value of each run as text for each setting that differs."""
@@ -204,16 +212,20 @@ def _brief(event: Mapping[str, Any]) -> dict[str, Any]:
     return {name: event[name] for name in ("main", "values", "count")}
 
 
-def _main_score(scores: Mapping[str, Any]) -> str:
+def _main_score(scores: Mapping[str, Any], value_alone: bool) -> str:
+    name = score_name(scores["main"])
     if "mean" in scores:
-        return format_main_score(scores).partition(" (")[0]
-    return f"{score_name(scores['main'])} {scores['values'][scores['main']]['value']:.3f}"
+        text = format_main_score(scores).partition(" (")[0]
+    else:
+        text = f"{name} {scores['values'][scores['main']]['value']:.3f}"
+    return text.removeprefix(f"{name} ") if value_alone else text
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
 def _write_event_files(folder: Path, compared: Sequence[TrainingRun]) -> None:

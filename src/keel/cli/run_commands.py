@@ -1,12 +1,15 @@
 """Commands of many trainings: their comparison, and the GLUE benchmark."""
 
 from argparse import Namespace
+from shutil import get_terminal_size
+
+from rich.cells import cell_len
 
 from keel.api import glue_benchmark, training_runs
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags
 from keel.events import note
 from keel.report.console import Console
-from keel.report.text_table import aligned_lines
+from keel.report.text_table import aligned_lines, wrapped_lines
 
 
 @command(
@@ -22,12 +25,24 @@ def runs(options: Namespace, console: Console) -> Answer:
         note(console, f"page: {options.settings['out']}")
     if "tensorboard" in options.settings:
         note(console, f"event files: tensorboard --logdir {options.settings['tensorboard']}")
-    head, rows = found.result_table()
-    lines = [*aligned_lines([["", *head[1:]], *rows])]
-    head, rows = found.settings_table()
-    if rows:
-        lines += ["", "settings that differ", *aligned_lines([["", *head[1:]], *rows])]
-    return Answer(lines=lines, data=found.to_dict())
+    return Answer(lines=_run_lines(found, get_terminal_size().columns), data=found.to_dict())
+
+
+def _run_lines(found: training_runs.RunComparison, width: int) -> list[str]:
+    """Results and settings that differ; if the names of the runs make the tables too wide, they are numbered."""
+    results, settings = found.result_table(), found.settings_table()
+    tables = [[["", *head[1:]], *rows] for head, rows in (results, settings)]
+    lines: list[str] = []
+    if any(cell_len(line) > width for table in tables for line in aligned_lines(table, left=1)):
+        names = [run.name for run in found.runs]
+        numbers = [str(number) for number in range(1, len(names) + 1)]
+        lines = [*aligned_lines([*zip(numbers, names, strict=True)], left=2), ""]
+        tables[0] = [tables[0][0], *([number, *row[1:]] for number, row in zip(numbers, results[1], strict=True))]
+        tables[1][0] = ["run", *numbers]
+    lines += wrapped_lines(tables[0], width)
+    if settings[1]:
+        lines += ["", "settings that differ", *wrapped_lines(tables[1], width)]
+    return lines
 
 
 @command(
