@@ -104,7 +104,7 @@ def test_a_failed_cell_is_in_the_exit_code_and_the_others_are_scored(texts: Path
     assert [bool(cell.get("error")) for cell in json.loads(out)["cells"]] == [False, True]
 
 
-def test_the_help_tells_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_names_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
     assert "exit code is 1 if a cell failed" in " ".join(capsys.readouterr().out.split())

@@ -206,7 +206,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def holm_levels(values: Sequence[float], alpha: float = ALPHA) -> list[float]:
-    """The level that each p-value must be below to be decided by `holm`, with the other ones as they are: alpha /
+    """The level that each p-value must be below to be decided by `holm`, given the other ones: alpha /
     (m - k) if k of the others are decided by the step-down procedure."""
     return [_holm_level([*values[:index], *values[index + 1 :]], alpha) for index in range(len(values))]
 
