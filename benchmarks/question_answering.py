@@ -6,6 +6,7 @@ and a sample of SQuAD's training set, test material SQuAD 1.1 dev. Each run is a
     python benchmarks/question_answering.py speed MODEL                  # training and inference, both sides in turn
     python benchmarks/question_answering.py f1 MODEL --train 2000        # train both, compare F1 on the same questions
     python benchmarks/question_answering.py equal TRAINED                # both predict with the weights of one folder
+    python benchmarks/question_answering.py squad2 MODEL --train 1600    # SQuAD 2.0 dev, split by article; Keel alone
 
 The peer has the example's defaults: sequences of 384 tokens with a stride of 128, padded to this length, AdamW with
 linear decay, 20 best starts and ends, answers of up to 30 tokens. Its loop is plain PyTorch, without the overhead of
@@ -21,7 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -30,11 +34,16 @@ import numpy as np
 import torch
 
 import keel
+from keel.claims.answer_claims import squad_by_article
 from keel.data.answer_files import read_answers
 from keel.data.examples import Example, Examples
 from keel.data.label_kinds import SpanLabel
 from keel.data.predictions import AnswerPredictions
+from keel.metrics.scores import score_name
 from keel.metrics.squad_scores import AnswerScorer
+from keel.tasks.answer import SpanAnswering
+from keel.tasks.answer_windows import PASSAGE
+from keel.tasks.span_search import WindowLogits, best_spans
 
 SIDES = ("keel", "peer")
 JOBS = ("predict", "train")
@@ -71,6 +80,30 @@ def load_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model, model_max_length=10**9)
+
+
+Window = tuple[np.ndarray, np.ndarray, list[tuple[int, int] | None]]
+"""Start and end logits of a sequence, and the characters of its tokens in the passage; None outside it."""
+
+
+def example_search(windows: list[Window], passage: str) -> str:
+    """`postprocess_qa_predictions` of the example's utils_qa.py."""
+    found: list[tuple[float, int, int]] = []
+    for starts, ends, offsets in windows:
+        start_indexes = np.argsort(starts)[-1 : -N_BEST - 1 : -1].tolist()
+        end_indexes = np.argsort(ends)[-1 : -N_BEST - 1 : -1].tolist()
+        for start in start_indexes:
+            for end in end_indexes:
+                first, last = offsets[start], offsets[end]
+                if not first or not last:
+                    continue
+                if end < start or end - start + 1 > MAX_ANSWER:
+                    continue
+                found.append((float(starts[start] + ends[end]), first[0], last[1]))
+    found = sorted(found, key=lambda each: -each[0])[:N_BEST]
+    scores = np.exp([score - found[0][0] for score, *_ in found]) if found else np.zeros(0)
+    scores /= max(scores.sum(), 1e-9)  # the example writes the probabilities of all n-best answers
+    return passage[found[0][1] : found[0][2]] if found else ""
 
 
 class Peer:
@@ -170,30 +203,15 @@ class Peer:
     def best_text(
         self, encoded: Any, windows: list[int], starts: list[np.ndarray], ends: list[np.ndarray], passage: str
     ) -> str:
-        """`postprocess_qa_predictions` of the example's utils_qa.py."""
-        found: list[tuple[float, int, int]] = []
+        parts: list[Window] = []
         for index in windows:
             sequence = encoded.sequence_ids(index)
             offsets = [
                 each if side == 1 else None
                 for each, side in zip(encoded["offset_mapping"][index], sequence, strict=True)
             ]
-            start_indexes = np.argsort(starts[index])[-1 : -N_BEST - 1 : -1].tolist()
-            end_indexes = np.argsort(ends[index])[-1 : -N_BEST - 1 : -1].tolist()
-            for start in start_indexes:
-                for end in end_indexes:
-                    if start >= len(starts[index]) or end >= len(ends[index]):
-                        continue
-                    if not offsets[start] or not offsets[end]:
-                        continue
-                    if end < start or end - start + 1 > MAX_ANSWER:
-                        continue
-                    score = float(starts[index][start] + ends[index][end])
-                    found.append((score, offsets[start][0], offsets[end][1]))
-        found = sorted(found, key=lambda each: -each[0])[:N_BEST]
-        scores = np.exp([score - found[0][0] for score, *_ in found]) if found else np.zeros(0)
-        scores /= max(scores.sum(), 1e-9)  # the example writes the probabilities of all n-best answers
-        return passage[found[0][1] : found[0][2]] if found else ""
+            parts.append((starts[index], ends[index], offsets))
+        return example_search(parts, passage)
 
     def save(self, folder: str) -> None:
         self.model.save_pretrained(folder)
@@ -205,13 +223,13 @@ class Keel:
         self.options = options
         self.model = keel.Model.load(options.model)
 
-    def train(self, examples: Examples) -> None:
+    def train(self, examples: Examples, dev: Examples | None = None) -> None:
         options = self.options
         self.model = keel.finetune(
             self.model,
             examples,
             task="answer",
-            dev="none",
+            dev=dev,
             epochs=options.epochs,
             lr=options.lr,
             batch=options.batch,
@@ -316,9 +334,17 @@ def compare_f1(options: argparse.Namespace) -> None:
 
 
 def compare_predictions(options: argparse.Namespace) -> None:
-    """Both predict with the same folder: a sample of dev and its questions with long passages."""
+    """Both predict with the same folder: a sample of dev and its questions with long passages.
+
+    Each answer that differs is traced from the example to Keel, one change at a time, with the example's logits: its
+    search in Keel's windows; all spans instead of those among 20 starts and 20 ends; spans that start only in the
+    window where the first token has most context. What then still differs from Keel has another reason.
+    """
     everything = read_questions(Path(options.data), TEST_FILES, 1_000_000, 0, "mixed", options.model)
     peer, own = Peer(options), Keel(options)
+    task = own.model.task
+    assert isinstance(task, SpanAnswering)
+    task.null_threshold = None  # every question of this file has an answer, and the example gives one
     sizes = np.array([len(ids) for ids in peer.tokenizer(everything.texts, everything.seconds)["input_ids"]])
     short = np.flatnonzero((sizes >= options.min_tokens) & (sizes <= options.max_length))[: options.test]
     long = np.flatnonzero(sizes > options.max_length)[: options.test // 2]
@@ -328,19 +354,105 @@ def compare_predictions(options: argparse.Namespace) -> None:
         theirs = peer.predict(examples)
         differ = [n for n, text in enumerate(theirs) if text.strip() != answers[n].text]
         print(f"{name}: {len(differ)} of {len(examples)} answers differ", flush=True)
+        counts: Counter[str] = Counter()
         for n in differ:
-            same_text = [each for each in answers[n].alternatives if each.text == theirs[n].strip()]
-            rank = (
-                f"rank {answers[n].alternatives.index(same_text[0]) + 1} in Keel"
-                if same_text
-                else "not in Keel's n-best"
+            stages = trace_answer(peer, task, examples.take([n]), theirs[n].strip(), answers[n].text)
+            changed = [(cause, text) for (_, before), (cause, text) in pairwise(stages) if text != before]
+            counts[" and ".join(cause for cause, _ in changed)] += 1
+            shown = "".join(f"; by {cause} {text!r}" for cause, text in changed)
+            print(f"  {sizes[index[n]]} tokens: example {theirs[n]!r}{shown}")
+        for cause, count in counts.most_common():
+            print(f"  because of {cause}: {count}")
+        other = sum(count for cause, count in counts.items() if OTHER in cause)
+        print(f"  because of anything but windows and search: {other}", flush=True)
+
+
+OTHER = "another reason"
+
+
+def trace_answer(
+    peer: Peer, task: SpanAnswering, question: Examples, example: str, keel_answer: str
+) -> list[tuple[str, str]]:
+    """The answers to one question from the example's to Keel's, each with the change that led to it."""
+    data = task.encode_examples(question, labelled=False)
+    selected, roles, offsets, borders = (
+        cast("np.ndarray", part)
+        for part in (data.selected, data.selected_roles, data.selected_offsets, data.selected_starts)
+    )
+    passage = (question.seconds or [""])[0]
+    sequences: list[Window] = []
+    windows: list[WindowLogits] = []
+    for number, (first, last) in enumerate(pairwise(borders.tolist())):
+        batch = data.padded_batch(np.array([number]))
+        with torch.inference_mode():
+            output = peer.model(
+                input_ids=batch.ids, token_type_ids=batch.segments, attention_mask=torch.ones_like(batch.ids)
             )
-            print(f"  {sizes[index[n]]} tokens: {answers[n].text!r}; example {theirs[n]!r}, {rank}")
+        starts, ends = output.start_logits[0].numpy(), output.end_logits[0].numpy()
+        inside = first + np.flatnonzero(roles[first:last] >= PASSAGE)
+        positions = selected[inside] - data.starts[number]
+        characters: list[tuple[int, int] | None] = [None] * len(starts)
+        for position, span in zip(positions.tolist(), offsets[inside].tolist(), strict=True):
+            characters[position] = (span[0], span[1])
+        sequences.append((starts, ends, characters))
+        windows.append(WindowLogits(starts[positions], ends[positions], roles[inside] == PASSAGE, offsets[inside], 0.0))
+
+    def best(found: list[WindowLogits]) -> str:
+        span = best_spans(found)[0]
+        return passage[span.start : span.end].strip()
+
+    anywhere = [replace(window, startable=np.ones_like(window.startable)) for window in windows]
+    return [
+        ("the example", example),
+        ("other windows", example_search(sequences, passage).strip()),
+        ("the search among all spans", best(anywhere)),
+        ("the window with most context", best(windows)),
+        (OTHER, keel_answer),
+    ]
+
+
+def sample(examples: Examples, count: int, most_tokens: int, model: str) -> Examples:
+    """A random sample of these questions, with passages of at most `most_tokens` tokens together (0: of any length)."""
+    order = [*range(len(examples))]
+    random.Random(0).shuffle(order)
+    if most_tokens:
+        ids = load_tokenizer(model)(examples.texts, examples.seconds)["input_ids"]
+        order = [index for index in order if len(ids[index]) <= most_tokens]
+    return examples.take(sorted(order[:count]))
+
+
+def score_squad2(options: argparse.Namespace) -> None:
+    """SQuAD 2.0 dev by article: train on half of the articles, tune the null threshold on a quarter, test on a quarter.
+
+    The published training set is not used.
+    """
+    parts = squad_by_article(Path(options.data) / "squad")
+    limits = (options.train, options.max_tokens), (options.test, 0), (options.test, 0)
+    train, validation, test = (sample(part, *limit, options.model) for part, limit in zip(parts, limits, strict=True))
+    for name, part, whole in zip(("train", "validation", "test"), (train, validation, test), parts, strict=True):
+        without = sum(not answers.texts for answers in part.values)
+        articles = len({example.group for example in whole})
+        print(f"{name}: {len(part)} of {len(whole)} questions of {articles} articles, {without} without an answer")
+    side = Keel(options)
+    seconds = timed(lambda: side.train(train, dev=validation))
+    print(f"training and validation: {seconds['cpu']:.0f} CPU seconds, {seconds['wall']:.0f} s")
+    task = side.model.task
+    assert isinstance(task, SpanAnswering)
+    if options.out:
+        side.save(f"{options.out}/squad2-{options.seed}")
+    never = 100 * float(np.mean([not answers.texts for answers in test.values]))
+    print(f"always no answer: F1 and exact match {never:.2f}")
+    tuned = task.null_threshold or 0.0
+    for name, threshold in (("threshold 0", 0.0), (f"threshold {tuned:.3f}, tuned on validation", tuned)):
+        task.null_threshold = threshold
+        scores = task.score(test, side.answers(test))
+        shown = ", ".join(f"{score_name(key)} {100 * score.value:.2f}" for key, score in scores.values.items())
+        print(f"{name}: {shown}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("speed", "f1", "equal", "run"))
+    parser.add_argument("command", choices=("speed", "f1", "equal", "squad2", "run"))
     parser.add_argument("model")
     parser.add_argument("--data", default=os.environ.get("KEEL_DATA", "../shared/data") + "/tasks")
     parser.add_argument("--train", type=int, default=96, help="questions of a training, or of a timed inference [96]")
@@ -358,6 +470,7 @@ def main() -> None:
     parser.add_argument(
         "--min-tokens", type=int, default=0, help="tokens of the questions in one window, with equal [0]"
     )
+    parser.add_argument("--max-tokens", type=int, default=0, help="with squad2: tokens of a training question [0: any]")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side in turn, with seeds 0, 1, ... [3]")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--jobs", default=",".join(JOBS), help="with speed: predict, train [both]")
@@ -378,6 +491,8 @@ def main() -> None:
             compare_f1(options)
         case "equal":
             compare_predictions(options)
+        case "squad2":
+            score_squad2(options)
         case _:
             with tempfile.TemporaryDirectory() as folder:
                 os.chdir(folder)

@@ -59,7 +59,7 @@ def end_before_start(say: Say, model: keel.Model | None = None, data: Path | Non
         what = "a model of real text is evaluated on real text"
         raise keel.UsageError(f"{what}: give --data FOLDER with squad (dev-v2.0 as published)")
     else:
-        train, test = _squad_by_article(data / "squad")
+        train, _, test = squad_by_article(data / "squad")
         settings = {"task": "answer", "dev": "none"}
         runs = [("answerable questions", _answerable(train), 0), ("all questions", train, 0)]
     answerable = np.array([bool(answers.texts) for answers in test.values])
@@ -117,16 +117,19 @@ def _made_up(count: int, seed: int, unanswerable: float = 0.0) -> Examples:
     return read_answers(records)
 
 
-def _squad_by_article(folder: Path) -> tuple[Examples, Examples]:
-    """Training and test questions of different articles: half of them, and a quarter."""
+def squad_by_article(folder: Path) -> tuple[Examples, Examples, Examples]:
+    """Training, validation and test questions of SQuAD 2.0 dev by article: half of the articles, a quarter, and a
+    quarter."""
     found = sorted(folder.glob("dev-v2.0*"))
     if not found:
         raise keel.UsageError(f"{folder} has no file dev-v2.0*: give the folder with SQuAD 2.0")
     examples = read_answers(found[0])
     articles = [*dict.fromkeys(example.group for example in examples)]
-    part_of = {article: (0, 2, 0, 1)[number % 4] for number, article in enumerate(articles)}
-    parts = [[n for n, each in enumerate(examples) if part_of[each.group] == part] for part in (0, 1)]
-    return examples.take(parts[0]), examples.take(parts[1])
+    part_of = {article: (0, 1, 0, 2)[number % 4] for number, article in enumerate(articles)}
+    train, validation, test = (
+        examples.take([n for n, each in enumerate(examples) if part_of[each.group] == part]) for part in range(3)
+    )
+    return train, validation, test
 
 
 def _answerable(examples: Examples) -> Examples:
