@@ -26,12 +26,17 @@ _PACKED: "WeakKeyDictionary[nn.Module, tuple[Any, dict[bool, DecodingStep]]]" = 
 _PACKING, _CAPTURING = Lock(), Lock()
 
 
+def weight_versions(owner: nn.Module) -> list[tuple[int, int]]:
+    """Address and version of every weight: other ones if any weight has changed."""
+    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in owner.parameters()]
+
+
 def decoding_step(
     owner: nn.Module, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, batch_size: int
 ) -> "DecodingStep":
     """The packed step of a network for one sequence or for many, made once for all threads and again when weights
     change; each of the two takes as much memory as the network."""
-    weights = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in owner.parameters()]
+    weights = weight_versions(owner)
     with _PACKING:
         packed = _PACKED.get(owner)
         if packed is None or packed[0] != weights:

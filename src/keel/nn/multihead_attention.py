@@ -84,7 +84,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float, *, causal: bool = False):
         super().__init__()
-        self.heads = heads
+        self.heads, self.head_dim = heads, width // heads
         self.dropout = dropout
         self.causal = causal
         self.qkv = FusedQKV(width, 3 * width)
@@ -124,7 +124,7 @@ class MultiHeadAttention(nn.Module):
     def split_heads(self, projected: Tensor) -> Tensor:
         """[batch, time, n x width] to [n, batch, heads, time, head_dim]."""
         batch, time, _ = projected.shape
-        return projected.view(batch, time, -1, self.heads, self.qkv.in_features // self.heads).permute(2, 0, 3, 1, 4)
+        return projected.view(batch, time, -1, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, record: LayerRecorder | None = None

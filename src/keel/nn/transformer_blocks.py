@@ -81,8 +81,7 @@ class TransformerBlock(nn.Module):
     @property
     def fusible(self) -> bool:
         """Whether there are kernels for all of its operations."""
-        head_dim = self.attention.out.in_features // self.attention.heads
-        return self.activation_name in ("gelu", "gelu_tanh") and head_dim in WIDTHS
+        return self.activation_name in ("gelu", "gelu_tanh") and self.attention.head_dim in WIDTHS
 
     def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> Tensor:
         """A post-norm block by kernels: packed [tokens, width] to the same.
