@@ -49,15 +49,29 @@ def test_cross_attention_has_other_numbers_of_queries() -> None:
     )
 
 
-def test_only_long_fp32_sequences_with_padding_masks() -> None:
+def test_only_long_sequences_with_padding_masks() -> None:
     long, short = torch.randn(2, HEADS, TIME, 8), torch.randn(2, HEADS, 9, 8)
     assert fits(long, long, None)
     assert fits(long, long, PADDING[:2])
     assert not fits(short, short, None)
-    assert not fits(long.bfloat16(), long.bfloat16(), None)
     assert not fits(long, long, torch.ones(TIME, TIME, dtype=torch.bool)[None, None])
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not fits(long, long, None)
+
+
+def test_under_bf16_autocast_it_is_computed_in_fp32() -> None:
+    """The output of rounded queries, keys and values is that in fp32, to the bit; gradients are rounded once."""
+    half = torch.randn(3, 2, HEADS, TIME, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    results: list[Tensor] = []
+    for given, autocast in ((half, True), (half.float(), False)):
+        given = given.clone().requires_grad_()
+        torch.manual_seed(2)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            q, k, v = given
+            found = attend_with_dropout(q, k, v, PADDING[:2], 0.3, causal=False)
+        assert found.dtype == torch.float32
+        (gradient,) = torch.autograd.grad(found.square().sum(), given)
+        results += [found, gradient]
+    assert torch.equal(results[0], results[2])
+    assert torch.equal(results[1], results[3].bfloat16())
 
 
 def test_dropout_of_a_layer_depends_on_the_random_state() -> None:

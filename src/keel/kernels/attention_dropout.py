@@ -18,19 +18,19 @@ CHUNK = 1 << 20
 
 
 def fits(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
-    """Whether `attend_with_dropout` computes this attention, and faster: fp32, on a CPU, long enough sequences."""
-    plain = q.device.type == "cpu" and q.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    """Whether `attend_with_dropout` computes this attention, and faster: on a CPU, long enough sequences."""
     padding_only = mask is None or (mask.dtype == torch.bool and mask.shape[1:3] == (1, 1))
-    return plain and padding_only and k.shape[2] >= MIN_TIME and not torch.compiler.is_compiling()
+    return q.device.type == "cpu" and padding_only and k.shape[2] >= MIN_TIME and not torch.compiler.is_compiling()
 
 
 def attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, *, causal: bool) -> Tensor:
-    """dropout(softmax(Q K^T / sqrt(d))) V: [batch, heads, queries, head_dim] of q, k and v in this layout.
+    """dropout(softmax(Q K^T / sqrt(d))) V: [batch, heads, queries, head_dim] of q, k and v in this layout, in fp32.
 
     `mask` [batch, 1, 1, keys] is False at padding. With `causal`, queries are as many as keys.
     """
     seed = int(torch.empty((), dtype=torch.int64).random_())
-    return _AttendWithDropout.apply(q, k, v, mask, seed, p, causal)
+    with torch.autocast("cpu", enabled=False):
+        return _AttendWithDropout.apply(q.float(), k.float(), v.float(), mask, seed, p, causal)
 
 
 class _AttendWithDropout(torch.autograd.Function):
