@@ -448,3 +448,17 @@ def test_a_model_is_loaded_on_the_gpu_if_there_is_one(
     Model.load(tmp_path / "m")
     Model.load(tmp_path / "m", device="cpu")
     assert devices == ["auto", "cpu"]
+
+
+def test_precision_is_checked_and_slow_bf16_reported(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_model(tokenizer).save(tmp_path / "m")
+    with pytest.raises(UsageError, match="precision must be one of auto, fp32, bf16, not 'half'"):
+        Model.load(tmp_path / "m", precision="half")  # pyright: ignore[reportArgumentType] - refused
+    for native in (True, False):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda native=native: {"avx512_bf16": native}, raising=False)
+        events: list[Any] = []
+        loaded = Model.load(tmp_path / "m", device="cpu", precision="bf16", on_event=events.append)
+        assert loaded.precision == "bf16"
+        assert any("no bf16 instructions" in str(event) for event in events) == (not native)

@@ -17,6 +17,7 @@ from keel.nn.encoder import Encoder
 from keel.nn.inference_loop import batched_inference
 from keel.nn.pooling import SentencePooling
 from keel.systems.system import System
+from keel.training.plan import Precision
 
 PooledOutput = Literal["default", "mean", "max", "cls", "last"]
 Pool = Literal[PooledOutput, "none"]
@@ -66,6 +67,7 @@ class TextEncoder:
     carry: bool
     """Whether a recurrent encoder carries its state from each text to the next."""
     on_event: OnEvent
+    precision: Precision = "fp32"
 
     @property
     def device(self) -> torch.device:
@@ -144,7 +146,10 @@ class TextEncoder:
         # Sequences of equal length keep their order.
         lengths = np.array([0 if self.carry else len(window.inputs.ids) for window in windows])
         size = 1 if self.carry else BATCH_TOKENS
-        for index, found in batched_inference(self.encoder, lengths, infer, batch_size=size, max_tokens=BATCH_TOKENS):
+        batches = batched_inference(
+            self.encoder, lengths, infer, batch_size=size, max_tokens=BATCH_TOKENS, precision=self.precision
+        )
+        for index, found in batches:
             for number, vectors in zip(index, found, strict=True):
                 yield windows[number], vectors[: len(windows[number].inputs.ids)]
 

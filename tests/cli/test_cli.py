@@ -434,6 +434,25 @@ def test_fill_and_embed(run: Run, folder: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["v.npy"]
 
 
+def test_precision_of_inference(run: Run, folder: Path, refused: Refused) -> None:
+    def vector(*flags: str) -> np.ndarray:
+        return np.array(json.loads(run("embed", "two boats", "--model", folder / "base", *flags)[1])["vector"])
+
+    def probabilities(*flags: str) -> np.ndarray:
+        _, out, _ = run("predict", folder / "tuned", folder / "test.tsv", *flags)
+        return np.array([json.loads(line)["probability"] for line in out.splitlines()])
+
+    device = ("--device", "cpu")
+    for found in (vector, probabilities):
+        plain, half = found(*device), found(*device, "--precision", "bf16")
+        np.testing.assert_array_equal(plain, found(*device, "--precision", "fp32"))
+        np.testing.assert_array_equal(half, found(*device, "--precision", "bf16"))
+        assert 0 < np.abs(plain - half).max() < 0.02 * np.abs(plain).max()
+    assert run("evaluate", folder / "tuned", folder / "test.tsv", "--precision", "bf16")[0] == 0
+    refused(run("embed", "boats", "--model", folder / "base", "--precision", "fp16"), 2, "auto, fp32, bf16, not 'fp16'")
+    refused(run("evaluate", folder / "base", folder / "test.tsv", "--precision", "bf16"), 2, "--precision", "no task")
+
+
 def test_info_of_a_model_of_tokens_and_of_the_machine(
     run: Run, folder: Path, cache_dir: Path, refused: Refused
 ) -> None:

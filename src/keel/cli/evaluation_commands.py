@@ -24,6 +24,7 @@ from keel.cli.command import (
     load,
     model_flag,
     optional_value,
+    precision_flag,
     prompt_of,
     section,
 )
@@ -45,7 +46,7 @@ CONLL = "CoNLL output: a line per word with its true tag, if the file has one, a
 def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
     """The arguments of a model and a dataset."""
     given = argument("model", "MODEL", model), argument("file", "FILE", file, nargs="+")
-    return *given, section("columns", Columns()), section("search", BeamSearch()), device_flags
+    return *given, section("columns", Columns()), section("search", BeamSearch()), device_flags, precision_flag
 
 
 def _models_and_files(options: Namespace, console: Console) -> tuple[list[Model], list[str]]:
@@ -115,6 +116,8 @@ def _as_bio(tags: list[str]) -> list[str]:
 def evaluate(options: Namespace, console: Console) -> Answer:
     """Scores with confidence intervals, by label, confusions, errors; perplexity of a language model."""
     models, files = _models_and_files(options, console)
+    if options.precision != "auto" and models[0].task is None:
+        raise UsageError("--precision is for fine-tuned models, and this model has no task: leave it out")
     scores = evaluation.evaluate(models, labelled_source(files), on_event=console, **options.settings)
     return Answer(lines=score_lines(scores), data=scores.to_dict())
 
@@ -148,6 +151,7 @@ def fill(options: Namespace, console: Console) -> Answer:
     section("columns", Columns(), only=("text_column", "encoding")),
     argument("--out", "FILE.npy", "Write one array to this file instead of JSON lines."),
     device_flags,
+    precision_flag,
 )
 def embed(options: Namespace, console: Console) -> Answer:
     """Embeddings of texts, or of tokens in context."""
