@@ -462,3 +462,15 @@ def test_precision_is_checked_and_slow_bf16_reported(
         loaded = Model.load(tmp_path / "m", device="cpu", precision="bf16", on_event=events.append)
         assert loaded.precision == "bf16"
         assert any("no bf16 instructions" in str(event) for event in events) == (not native)
+
+
+def test_batches_of_a_cpu_are_small_with_little_padding(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model(tokenizer)
+    plain = model.encode(TEXTS * 3)
+    monkeypatch.setattr("keel.text_vectors.BATCH_TOKENS_CPU", 40)
+    shapes: list[torch.Size] = []
+    hook = model.encoder.register_forward_pre_hook(lambda _, given: shapes.append(given[0].ids.shape))
+    np.testing.assert_allclose(model.encode(TEXTS * 3), plain, atol=1e-5)
+    hook.remove()
+    assert len(shapes) > 2
+    assert max(shape.numel() for shape in shapes) <= 40

@@ -28,7 +28,8 @@ POOLING = {
     "cls": SentencePooling("first"),
     "last": SentencePooling("last"),
 }
-BATCH_TOKENS = 4096
+BATCH_TOKENS, BATCH_TOKENS_CPU = 1 << 12, 1 << 10
+"""Tokens of a batch, padding included; a CPU is as fast with few, which have less padding."""
 MAX_BYTES = 4 << 30
 """Bytes of vectors that one call may return, where their width is the vocabulary size."""
 SPARSE_BATCH = 64
@@ -145,9 +146,10 @@ class TextEncoder:
 
         # Sequences of equal length keep their order.
         lengths = np.array([0 if self.carry else len(window.inputs.ids) for window in windows])
-        size = 1 if self.carry else BATCH_TOKENS
+        most = BATCH_TOKENS_CPU if self.device.type == "cpu" else BATCH_TOKENS
+        size = 1 if self.carry else most
         batches = batched_inference(
-            self.encoder, lengths, infer, batch_size=size, max_tokens=BATCH_TOKENS, precision=self.precision
+            self.encoder, lengths, infer, batch_size=size, max_tokens=most, precision=self.precision
         )
         for index, found in batches:
             for number, vectors in zip(index, found, strict=True):

@@ -39,7 +39,7 @@ TrainTokenizer = Callable[[list[str], str], Tokenizer]
 """Trains a tokenizer on texts; the second argument is its kind."""
 MAX_PADDED = 1 << 20
 """Tokens of a batch of inference, padding included: some systems read texts of a million tokens."""
-MAX_PADDED_CPU = 1 << 11
+MAX_PADDED_CPU = 1 << 10
 """The same on a CPU, where large batches save nothing: long texts come in small ones, with little padding."""
 
 
