@@ -156,3 +156,11 @@ def test_a_tagger_learns_from_bigrams(tmp_path: Path) -> None:
     bigrams = finetune("word2vec", data, task="tag", characters="bigrams", dev=None, epochs=40, device="cpu")
     assert evaluate(plain, data).values["accuracy"].value < 1
     assert evaluate(bigrams, data).values["accuracy"].value == 1
+
+
+def test_distinct_characters_have_distinct_bigrams() -> None:
+    """By powers of 31, half of all Chinese characters had the hash of another: 国 and 庼, 有 and 滈."""
+    encoder, units = BigramEncoder(dropout=0.0).eval(), character_units(["国", "庼", "有", "滈"])
+    with torch.no_grad():
+        vectors = encoder(torch.tensor([[0], [1], [2], [3]]), torch.ones(4).long(), units)[:, 0]
+    assert len({tuple(vector.tolist()) for vector in vectors}) == 4

@@ -25,6 +25,7 @@ WINDOWS = (3, 4, 5)
 CHARACTER_DIM, CHARACTER_WINDOW, CHARACTER_FILTERS = 30, 3, 30
 """As in Ma and Hovy."""
 BIGRAM_BUCKETS, BIGRAM_DIM = 1 << 16, 50
+MULTIPLIER = 0x5851F42D4C957F2D
 
 
 def character_units(words: Sequence[str]) -> SubwordUnits:
@@ -86,11 +87,12 @@ class BigramEncoder(nn.Module):
         """[batch, words, width]; `words` [batch, words] index into those of `units`."""
         owners = torch.arange(len(units.unit_starts), device=words.device).repeat_interleave(units.unit_counts)
         position = torch.arange(len(owners), device=words.device) - units.unit_starts[owners]
-        powers = 31 ** (position % 12)  # int64; longer words repeat the powers
+        # Modulo 2^64; powers of 31 would give characters whose last bytes differ by -31 and 1 the same hash.
+        powers = MULTIPLIER ** (position % 12)
         hashes = torch.zeros_like(units.unit_starts).index_add_(0, owners, (units.unit_ids + 1) * powers)
         inside = torch.arange(words.shape[1], device=words.device) < counts[:, None]
         padded = F.pad(hashes[words] * inside, (1, 1))  # [batch, words + 2]; 0: no neighbour
-        mixed = (padded[:, :-1] * 1_000_003 + padded[:, 1:]) * 0x5851F42D4C957F2D
+        mixed = (padded[:, :-1] * 1_000_003 + padded[:, 1:]) * MULTIPLIER
         vectors = self.dropout(self.embedding((mixed >> 40) % BIGRAM_BUCKETS))  # [batch, words + 1, BIGRAM_DIM]
         return torch.cat([vectors[:, :-1], vectors[:, 1:]], -1)
 
