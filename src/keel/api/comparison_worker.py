@@ -122,7 +122,7 @@ class _PreparedRuns:
         report: OnEvent,
     ):
         began = time.perf_counter()
-        setup = setup.fit_to_size(len(examples))
+        setup = setup.fit_to_examples(examples)
         start, labels = setup.starting_model(examples, labels, ignore)
         self.cell = cell
         self.runs = FineTuningRuns(setup, start, labels, report)

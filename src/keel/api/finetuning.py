@@ -107,7 +107,7 @@ def finetune(
     )
     if examples.dev is None and (flags := setup.head.tuned_on_dev):
         raise UsageError(f"{flags[0]} is tuned on validation examples, and there are none: give --dev, or leave it out")
-    setup = setup.fit_to_size(len(examples.train))
+    setup = setup.fit_to_examples(examples.train)
     plan = setup.train
     with (
         thread_limit(plan.threads),

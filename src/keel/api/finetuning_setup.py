@@ -188,11 +188,12 @@ class FineTuningSetup:
             raise UsageError(f"{start.name} solves for its classifier in one step: leave out --{length}")
         return resolved
 
-    def fit_to_size(self, examples: int) -> Self:
-        """These settings with the defaults for this number of examples; what was given stays."""
-        fitted = self.system.finetuning_policy.fit_to_size(examples) if self.by_data_size else {}
+    def fit_to_examples(self, examples: Examples) -> Self:
+        """These settings with the defaults for these examples and their number; what was given stays."""
+        fitted = self.system.finetuning_policy.fit_to_size(len(examples)) if self.by_data_size else {}
         kept = self.given | ({"epochs"} if self.given & {"steps", "minutes"} else set())
-        return replace(self, train=replace(self.train, **{name: fitted[name] for name in fitted.keys() - kept}))
+        train = replace(self.train, **{name: fitted[name] for name in fitted.keys() - kept})
+        return replace(self, train=train, head=self.task.fit_head(self.head, self.system, examples, self.given))
 
     @property
     def solves(self) -> bool:

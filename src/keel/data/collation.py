@@ -78,6 +78,7 @@ class EncodedExamples:
     target_starts: np.ndarray | None = None  # [sequences + 1]
     characters: SubwordUnits | None = None  # of the distinct selected words
     selected_words: np.ndarray | None = None  # [selected] the index of each in `characters`
+    word_hashes: np.ndarray | None = None  # [selected] int64, for n-grams of words
     group_starts: np.ndarray | None = None  # [groups + 1] first sequence of each group that yields one prediction
 
     def __len__(self) -> int:
@@ -153,6 +154,8 @@ class EncodedExamples:
             words, indices = np.unique(self.selected_words[numbers], return_inverse=True)
             characters = self.characters.index_select(torch.from_numpy(words))
             selection = replace(selection, character_indices=torch.from_numpy(indices), characters=characters)
+        if self.word_hashes is not None:
+            selection = replace(selection, word_hashes=torch.from_numpy(np.where(mask, self.word_hashes[numbers], 0)))
         return selection, numbers
 
     def expand_groups(self, index: np.ndarray) -> tuple[np.ndarray, Tensor | None]:
@@ -202,6 +205,7 @@ class TokenSelection(Tensors):
     character_indices: Tensor | None = None  # [batch, most] the index of each word in `characters`
     characters: SubwordUnits | None = None  # of the distinct words
     roles: Tensor | None = None  # [batch, most] `EncodedExamples.selected_roles`
+    word_hashes: Tensor | None = None  # [batch, most] `EncodedExamples.word_hashes`, 0 for padding
 
     def gather(self, hidden: Tensor) -> Tensor:
         """[batch, most, width]: their vectors among those of all tokens."""

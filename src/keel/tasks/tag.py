@@ -3,12 +3,13 @@
 The first subword of each word is classified (BERT's paper), independently or with a linear-chain CRF.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
@@ -16,6 +17,7 @@ from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labe
 from keel.data.input_windows import PackedInputs, windows_with_context
 from keel.data.label_kinds import TagLabels
 from keel.data.predictions import Predictions, TagPredictions, is_segmentation
+from keel.data.sentence_splitting import CHINESE
 from keel.data.tables import fill_missing
 from keel.data.tag_schemes import Scheme, allowed_transitions, detect_scheme, is_entity_tag
 from keel.data.tagged_sentences import read_tagged_sentences, split_words, words_or_texts
@@ -28,7 +30,9 @@ from keel.metrics.tagging_scores import score_tags
 from keel.nn.crf_layer import Crf
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.nn.inference_loop import length_batches
+from keel.nn.ngram_scores import NgramScores, word_hash
 from keel.nn.task_network import character_units
+from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.head_settings import HeadSettings
 from keel.tasks.task import Task
@@ -37,6 +41,10 @@ MAX_SUBWORDS = 64
 """Subwords of one word; longer words are garbage."""
 CRF_BATCH = 512
 """Sentences that the CRF decodes at once."""
+NGRAMS = 1 << 19
+"""Default number of n-grams with scores for a CRF on Chinese characters."""
+NGRAM_LR = 1e-2
+"""Smallest learning rate of these scores, which start at 0."""
 TaggedTexts = list[tuple[str, tuple[str, ...]]]
 """Text and words of each example."""
 
@@ -46,12 +54,13 @@ class TokenClassification(Task):
 
     name = "tag"
     labels_texts = False
-    head_fields = (*HeadSettings.NETWORK, "characters", "crf", "mix")
+    head_fields = (*HeadSettings.NETWORK, "characters", "crf", "ngrams", "mix")
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.add_classifier(self.width)
         self.crf = Crf(labels.outputs) if self.head.crf else None
+        self.ngrams = NgramScores(self.head.ngrams, labels.outputs) if self.head.ngrams else None
         self.scheme: Scheme = detect_scheme([name] for name in labels.names)
 
     @classmethod
@@ -74,6 +83,12 @@ class TokenClassification(Task):
         if scheme != "none" and (odd := next(others, None)):
             what = f"{odd[1]!r} is not a {scheme.removesuffix('1')} tag, as the model expects"
             raise KeelError(f"{odd[0].location}: {what}: give a file with such tags, or name their --label-column")
+
+    @classmethod
+    def fit_head(cls, head: HeadSettings, system: System, examples: Examples, given: Collection[str]) -> HeadSettings:
+        """N-gram scores for a CRF on Chinese characters as words, which have little to say alone."""
+        chosen = head.crf and "ngrams" not in given and isinstance(system, WordSystem)
+        return replace(head, ngrams=NGRAMS) if chosen and _are_chinese_characters(examples) else head
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
@@ -127,6 +142,8 @@ class TokenClassification(Task):
         if self.head.characters != "none":
             fields["characters"] = character_units(list(subwords))
             fields["selected_words"] = np.array(selected_words, np.int64)
+        if self.ngrams is not None:
+            fields["word_hashes"] = np.array(list(map(word_hash, subwords)), np.int64)[selected_words]
         return self._encoded(
             examples,
             PackedInputs.from_inputs(inputs, np.array(counts)),
@@ -161,6 +178,18 @@ class TokenClassification(Task):
         what = f"the tag {tag!r} of this sentence did not occur in training (tags: {known})"
         return f"{example.location}: {what}: correct it, or train with it"
 
+    def setup(self, data: EncodedExamples) -> None:
+        """Choose the n-grams of the training examples."""
+        super().setup(data)
+        if self.ngrams is not None:
+            assert data.word_hashes is not None
+            assert data.selected_starts is not None
+            self.ngrams.count(data.word_hashes, data.selected_starts)
+
+    def least_lrs(self) -> dict[nn.Parameter, float]:
+        more = [] if self.ngrams is None else list(self.ngrams.parameters())
+        return super().least_lrs() | dict.fromkeys(more, NGRAM_LR)
+
     def head_features(self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None) -> Tensor:
         assert selection is not None
         return selection.gather(output.top)
@@ -170,8 +199,14 @@ class TokenClassification(Task):
         if self.network is not None:
             assert selection is not None
             words, characters = selection.character_indices, selection.characters
-            return self.classifier(self.network(features, selection.counts, words, characters))
-        return self.classifier(self.dropout(features))
+            logits = self.classifier(self.network(features, selection.counts, words, characters))
+        else:
+            logits = self.classifier(self.dropout(features))
+        if self.ngrams is None:
+            return logits
+        assert selection is not None
+        assert selection.word_hashes is not None
+        return logits + self.ngrams(selection.word_hashes)
 
     def example_losses(self, logits: Tensor, targets: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """-log p of the tags of each sequence."""
@@ -258,3 +293,9 @@ class TokenClassification(Task):
         assert isinstance(predictions, TagPredictions)
         self.check_scorable(examples, self.labels)
         return score_tags(examples, predictions)
+
+
+def _are_chinese_characters(examples: Examples) -> bool:
+    """Whether most words are single Chinese characters."""
+    words = [word for example in examples for word in example.words]
+    return 2 * sum(len(word) == 1 and CHINESE.match(word) is not None for word in words) > len(words)

@@ -1,7 +1,7 @@
 """What every task shares: encoding of examples, batches, features of a frozen encoder, inference."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
@@ -160,6 +160,11 @@ class Task(EncoderObjective):
     def default_head(cls, system: System) -> dict[str, Any]:
         """Fields of `HeadSettings` that this task has by default on an encoder of this system."""
         return {}
+
+    @classmethod
+    def fit_head(cls, head: HeadSettings, system: System, examples: Examples, given: Collection[str]) -> HeadSettings:
+        """The settings of the head with the defaults for these examples; what was given stays."""
+        return head
 
     def load_head_from(self, other: "Task") -> None:
         """Initialise from another task of this class, apart from its encoder."""
