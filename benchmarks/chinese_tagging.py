@@ -84,7 +84,7 @@ def crf_f1(train: Examples, test: Examples) -> float:
 
 
 def features(words: tuple[str, ...]) -> list[list[str]]:
-    """Of each character: offset and text of the n-grams within two characters of it."""
+    """Offset and text of the n-grams within two characters of each character."""
     padded = ["^", "^", *words, "$", "$"]
     ngrams = [(start, size) for size in (1, 2, 3) for start in range(6 - size)]
     return [

@@ -44,10 +44,10 @@ def test_each_ngram_has_its_own_score() -> None:
     """Against a slow definition: with one nonzero row, exactly the words with that n-gram in its place have a score."""
     module = NgramScores(200, 1).eval()
     module.count(*hashes_of(SENTENCES))
-    places = [(text, place) for text in SENTENCES for place in range(len(text))]
-    counts = Counter(ngram for text, place in places for ngram in ngrams_of(text, place))
+    words = [(text, index) for text in SENTENCES for index in range(len(text))]
+    counts = Counter(ngram for text, index in words for ngram in ngrams_of(text, index))
     expected = Counter(
-        tuple(ngram in ngrams_of(text, place) for text, place in places)
+        tuple(ngram in ngrams_of(text, index) for text, index in words)
         for ngram, count in counts.items()
         if count >= MIN_COUNT
     )
@@ -95,7 +95,7 @@ def test_a_crf_on_chinese_characters_has_them_by_default(tmp_path: Path) -> None
     assert without.task.settings == {"crf": True}
 
 
-def test_other_taggers_have_them_if_asked() -> None:
+def test_other_taggers_have_them_if_requested() -> None:
     english = [(["in", "New", "York"], ["O", "B-LOC", "I-LOC"]), (["a", "New", "boat"], ["O", "O", "O"])] * 3
     system = Bert(layers=1, width=16, head_dim=8, max_positions=32, sequence_length=32)
     for base, data in (("word2vec", english), (system, CHARACTERS)):

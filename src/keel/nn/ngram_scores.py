@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 WINDOW = 2
 """Words on either side."""
+SPAN = 2 * WINDOW + 1
 LONGEST = 3
-SLOTS = [(start, size) for size in range(1, LONGEST + 1) for start in range(2 * WINDOW + 2 - size)]
+SLOTS = [(start, size) for size in range(1, LONGEST + 1) for start in range(SPAN + 1 - size)]
 """First word in the window, and size, of each n-gram; the same words in another slot have another score."""
 MIN_COUNT = 1
 """Occurrences from which an n-gram has a score."""
@@ -25,7 +26,7 @@ NO_KEY = torch.iinfo(torch.int64).max
 
 
 def word_hash(word: str) -> int:
-    """A hash of 64 bits, signed; 0 stands for a place beyond the sentence."""
+    """A hash of 64 bits, signed; 0 stands for a position beyond the sentence."""
     return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), signed=True)
 
 
@@ -34,20 +35,19 @@ def ngram_keys(hashes: Tensor) -> Tensor:
 
     The key of slot s is s + the sum of m^(5 s + w + 1) h_w over its words w of the window, modulo 2^64.
     """
-    places = 2 * WINDOW + 1
     padded = F.pad(hashes, (WINDOW, WINDOW))
     keys = torch.arange(len(SLOTS), device=hashes.device).expand(*hashes.shape, -1)
     multipliers = _multipliers().to(hashes.device)
-    for place in range(places):
-        keys = keys + padded[:, place : place + hashes.shape[1], None] * multipliers[place]
+    for position in range(SPAN):
+        keys = keys + padded[:, position : position + hashes.shape[1], None] * multipliers[position]
     return keys
 
 
 def _multipliers() -> Tensor:
-    """[places, slots]: odd numbers, 0 where a slot does not have the place."""
-    places, m = 2 * WINDOW + 1, 0x5851F42D4C957F2D
+    """[positions, slots]: odd numbers, 0 where a slot does not have the position."""
+    m = 0x5851F42D4C957F2D
     rows = [
-        [pow(m, places * slot + place + 1, 1 << 64) * (start <= place < start + size) for place in range(places)]
+        [pow(m, SPAN * slot + word + 1, 1 << 64) * (start <= word < start + size) for word in range(SPAN)]
         for slot, (start, size) in enumerate(SLOTS)
     ]
     return torch.from_numpy(np.array(rows, np.uint64).T.astype(np.int64))
@@ -67,7 +67,7 @@ class NgramScores(nn.Module):
 
     def count(self, hashes: np.ndarray, starts: np.ndarray) -> None:
         """Choose the n-grams of these words: sequence i has those from starts[i] to starts[i + 1]."""
-        # Places beyond a sequence are those between it and the next.
+        # Positions beyond a sequence are those between it and the next.
         positions = np.arange(len(hashes)) + WINDOW * np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         flat = np.zeros(len(hashes) + WINDOW * (len(starts) - 1), np.int64)
         flat[positions] = hashes
