@@ -313,14 +313,3 @@ def test_many_short_lines_count_with_the_memory_they_take(
     (path := tmp_path / name).write_bytes(gzip.compress(b"a,b\n" * 20_000))  # 80,000 characters
     with pytest.raises(KeelError, match=rf"{name}: .* bytes expand to more than \d+ MB"):
         read_examples(path, pair=False)
-
-
-def test_a_file_of_short_rows_is_refused_before_they_take_much_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("keel.data.text_files.LEAST_EXPANDED", 100_000)
-    (path := tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"good one\tpos\n" * 100_000))
-    read: list[int] = []
-    with pytest.raises(KeelError, match="decompress it first"):
-        read.extend(number for number, _ in open_text(path))
-    assert len(read) * 75 < 80 * path.stat().st_size

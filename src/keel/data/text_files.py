@@ -35,9 +35,9 @@ MAX_LINE = 5_000_000
 MAX_DOCUMENT = 200_000_000
 """Characters of a document that is read as a whole."""
 
-MAX_EXPANSION, LEAST_EXPANDED = 60, 100_000_000
+MAX_EXPANSION, LEAST_EXPANDED = 200, 100_000_000
 """A compressed file is refused if it has more characters than both this multiple of its size and this number.
-Text compresses to a third or a tenth of its size; the rows of a table take about twice what is counted."""
+Text compresses to a third or a tenth of its size."""
 
 PER_LINE = 60
 """What a line that is held takes beside its characters, counted in characters."""
