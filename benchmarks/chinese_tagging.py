@@ -39,7 +39,7 @@ def main() -> None:
     torch.set_num_threads(1)
     runs: dict[str, dict[str, Any]] = {"BiLSTM-CRF": {}}
     if options.plain:
-        runs |= {"without n-gram scores": {"ngrams": 0}}
+        runs |= {"without n-gram scores": {"window_ngrams": 0}}
     files = [next(options.folder.glob(f"{name}.txt*")) for name in ("train", "dev")]
     train, test = (shuffled(read_tagged_sentences(path)) for path in files)
     for number in options.slices:

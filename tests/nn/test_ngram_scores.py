@@ -88,9 +88,9 @@ def test_a_crf_on_chinese_characters_has_them_by_default(tmp_path: Path) -> None
     assert evaluate(model, CHARACTERS).main_value == 1.0
     again = Model.load(tmp_path / "m")
     assert again.task is not None
-    assert again.task.settings["ngrams"] == 1 << 19
+    assert again.task.settings["window_ngrams"] == 1 << 19
     assert again.predict(["我在北京住"]) == model.predict(["我在北京住"])
-    without = finetune("word2vec", CHARACTERS, crf=True, ngrams=0, epochs=40, **QUICK)
+    without = finetune("word2vec", CHARACTERS, crf=True, window_ngrams=0, epochs=40, **QUICK)
     assert without.task is not None
     assert without.task.settings == {"crf": True}
 
@@ -101,8 +101,8 @@ def test_other_taggers_have_them_if_requested() -> None:
     for base, data in (("word2vec", english), (system, CHARACTERS)):
         plain = finetune(base, data, crf=True, epochs=1, **QUICK)
         assert plain.task is not None
-        assert "ngrams" not in plain.task.settings
-    model = finetune("word2vec", english, crf=True, ngrams=500, epochs=30, **QUICK)
+        assert "window_ngrams" not in plain.task.settings
+    model = finetune("word2vec", english, crf=True, window_ngrams=500, epochs=30, **QUICK)
     assert evaluate(model, english).main_value == 1.0
 
 
@@ -111,7 +111,14 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
         if event["event"] == "step" and event["step"] == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    settings = QUICK | {"crf": True, "ngrams": 300, "network": "lstm", "network_width": 4, "steps": 8, "batch": 4}
+    settings = QUICK | {
+        "crf": True,
+        "window_ngrams": 300,
+        "network": "lstm",
+        "network_width": 4,
+        "steps": 8,
+        "batch": 4,
+    }
     settings |= {"width": 4, "log_every": 1}
     whole = finetune("word2vec", CHARACTERS, out=tmp_path / "whole", **settings)
     with pytest.raises(Interrupted):

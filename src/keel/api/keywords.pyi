@@ -111,7 +111,7 @@ class HeadKeywords(TypedDict, total=False):
     network_dropout: float
     characters: Literal["none", "cnn", "lstm", "bigrams"]
     crf: bool
-    ngrams: int
+    window_ngrams: int
     pool: Literal["default", "concat", "mean", "max", "first", "last"]
     normalize: bool
     max_tokens: int

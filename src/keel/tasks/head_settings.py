@@ -28,7 +28,7 @@ class HeadSettings(Validated):
     neighbours instead, for Chinese characters."""
     crf: bool = False
     """Linear-chain CRF layer on the tags."""
-    ngrams: Annotated[int, Ge(0)] = 0
+    window_ngrams: Annotated[int, Ge(0)] = 0
     """Number of n-grams (the most frequent ones in a window of five words) with a score for each tag, added to the
     logits; default: 0 (none), or 524288 for word vectors with --crf on Chinese characters."""
     pool: Pool = "default"

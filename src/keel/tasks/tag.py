@@ -54,13 +54,13 @@ class TokenClassification(Task):
 
     name = "tag"
     labels_texts = False
-    head_fields = (*HeadSettings.NETWORK, "characters", "crf", "ngrams", "mix")
+    head_fields = (*HeadSettings.NETWORK, "characters", "crf", "window_ngrams", "mix")
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.add_classifier(self.width)
         self.crf = Crf(labels.outputs) if self.head.crf else None
-        self.ngrams = NgramScores(self.head.ngrams, labels.outputs) if self.head.ngrams else None
+        self.ngrams = NgramScores(self.head.window_ngrams, labels.outputs) if self.head.window_ngrams else None
         self.scheme: Scheme = detect_scheme([name] for name in labels.names)
 
     @classmethod
@@ -87,8 +87,8 @@ class TokenClassification(Task):
     @classmethod
     def fit_head(cls, head: HeadSettings, system: System, examples: Examples, given: Collection[str]) -> HeadSettings:
         """N-gram scores for a CRF on Chinese characters as words, which have little to say alone."""
-        chosen = head.crf and "ngrams" not in given and isinstance(system, WordSystem)
-        return replace(head, ngrams=NGRAMS) if chosen and _are_chinese_characters(examples) else head
+        chosen = head.crf and "window_ngrams" not in given and isinstance(system, WordSystem)
+        return replace(head, window_ngrams=NGRAMS) if chosen and _are_chinese_characters(examples) else head
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
