@@ -60,8 +60,8 @@ def test_columns_of_a_benchmark_cannot_be_named(file: Path, tmp_path: Path) -> N
     path.write_bytes("皇帝\t女皇\t8\n男\t女\t7\n皇帝\tapple\t1\n".encode("gb18030"))
     assert "3 pairs" in str(keel.evaluate(file, path, encoding="gb18030"))
     with pytest.raises(UsageError, match="text_column is for labelled examples"):
-        keel.evaluate(file, path, text_column="1")
-    assert main(["evaluate", str(file), str(path), "--label-column", "3"]) == 2
+        keel.evaluate(file, path, text_column="1", encoding="gb18030")
+    assert main(["evaluate", str(file), str(path), "--label-column", "3", "--encoding", "gb18030"]) == 2
 
 
 def test_the_odd_one_out_of_words_between_commas(file: Path, tmp_path: Path) -> None:
