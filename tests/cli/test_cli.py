@@ -120,6 +120,33 @@ def test_an_interrupted_run_exits_130_and_resumes(
     assert [event["step"] for event in log if event["event"] == "step"] == [1, 2, 3, 4]
 
 
+PROGRAM = """
+import atexit, os, signal, sys
+import keel.cli
+
+class Freed:
+    def __del__(self):
+        os.write(2, b"finalized")
+
+def interrupted(words):
+    print("partial result")
+    exec("os.kill(os.getpid(), signal.SIGTERM)", globals())  # as a dataclass that is being defined
+
+freed = Freed()
+atexit.register(print, "cleaned up")
+keel.cli._run = interrupted
+sys.exit(keel.cli.main())
+"""
+
+
+def test_an_interrupted_program_exits_130_without_finalization(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr == "keel: interrupted\n"
+    assert done.stdout == "partial result\ncleaned up\n"
+
+
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
 def test_sigterm_is_answered_like_ctrl_c_unless_it_is_muted(
     run: Run, monkeypatch: pytest.MonkeyPatch, handler: Any

@@ -1,6 +1,7 @@
 """The command line. Heavy modules are imported only for the verb that runs: `keel --help` is instant."""
 
 import ast
+import atexit
 import errno
 import json
 import os
@@ -30,10 +31,30 @@ EXAMPLE = """\
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+
+    Without `arguments` it is the program itself: interrupted, it ends the process instead of returning.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     with naming_flags(words):
-        return _main(words)
+        code = _main(words)
+    if arguments is None and code == Interrupted.exit_code:
+        _exit_now(code)
+    return code
+
+
+def _exit_now(code: int) -> None:
+    """End the process without the interpreter's finalization, after functions registered with atexit.
+
+    Finalization takes half a second of CPU time where torch is imported, and ends the process by SIGINT instead of
+    this code if the interrupted code was run by `exec`.
+    """
+    try:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except (OSError, ValueError):  # closed, which finalization reports
+        return
+    os._exit(code)
 
 
 def _main(words: list[str]) -> int:
