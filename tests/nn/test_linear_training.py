@@ -19,7 +19,8 @@ from keel.model import Model
 from keel.systems.bert import Bert
 from keel.tasks import task
 from keel.tasks.classify import TextClassification
-from keel.training.linear_solver import SparseRows, fit_linear
+from keel.training import linear_solver
+from keel.training.linear_solver import DENSE_STRENGTHS, SparseRows, fit_linear
 
 WORDS = ["sailor", "judge", "anchor", "bread", "boat", "river", "stone", "lamp"]
 
@@ -57,7 +58,7 @@ def regularised_slope(
     assert bias.grad is not None
     # Where the slope of the loss is -l2 / n * W, the ratio is the same for every weight.
     strength = -(weight.grad * weight.detach()).sum() / weight.detach().square().sum()
-    assert strength >= 0
+    assert strength >= -linear_solver.TOLERANCE
     return float(max((weight.grad + strength * weight.detach()).abs().max(), bias.grad.abs().max()))
 
 
@@ -69,7 +70,8 @@ def test_more_vectors_than_are_cached_are_computed(bert: Model, monkeypatch: pyt
     assert computed.predict([text for text, _ in examples]) == cached.predict([text for text, _ in examples])
 
 
-def test_a_dense_matrix_gives_the_solution_of_the_same_sparse_one() -> None:
+def test_a_dense_matrix_gives_the_solution_of_the_same_sparse_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_solver, "DENSE_TOLERANCE_CHANGE", linear_solver.TOLERANCE_CHANGE)
     dense = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
     targets = (dense[:, 0] + 0.3 * dense[:, 1] > 0).long()
     sparse = SparseRows(torch.arange(0, 241, 6), torch.arange(6).repeat(40), dense.flatten(), 6)
@@ -80,6 +82,72 @@ def test_a_dense_matrix_gives_the_solution_of_the_same_sparse_one() -> None:
     found = [fit_linear(rows, targets, 2, losses, 0.0, 0, groups=np.arange(40)) for rows in (dense, sparse)]
     assert found[0].l2 == found[1].l2
     torch.testing.assert_close(found[0].weight, found[1].weight, atol=1e-4, rtol=1e-3)
+
+
+def test_the_weakest_strength_of_dense_vectors_is_solved_to_the_end() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, weight = torch.randn(3000, 20, generator=generator), torch.randn(20, 3, generator=generator)
+    targets = (rows @ weight + 0.1 * torch.randn(3000, 3, generator=generator)).argmax(1)
+
+    def losses(logits: Tensor, targets: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+
+    def choose_weakest(errors: Tensor, losses: Tensor) -> int:
+        return len(losses) - 1
+
+    found = fit_linear(
+        rows / 20**0.5, targets, 3, losses, 0.0, 0,
+        groups=np.arange(3000), strengths=DENSE_STRENGTHS, choose=choose_weakest,
+    )  # fmt: skip
+    assert found.l2 == DENSE_STRENGTHS[-1]
+
+    def objective() -> Tensor:
+        total = losses(rows.double() / 20**0.5 @ exact[:-1] + exact[-1], targets).sum()
+        return total + found.l2 / 2 * exact[:-1].square().sum()
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        total = objective()
+        total.backward()
+        return total
+
+    exact = torch.cat([found.weight, found.bias[None]]).double().requires_grad_(True)
+    optimizer = torch.optim.LBFGS([exact], max_iter=1000, tolerance_change=1e-12, line_search_fn="strong_wolfe")
+    before = objective().item()
+    optimizer.step(closure)
+    assert before < 1.001 * objective().item()
+
+
+def test_a_single_strength_of_few_errors_is_not_chosen() -> None:
+    counts = [9, 5, 9, 7, 6, 7, 9, 9]  # 5 may be luck: its neighbours are bad
+    errors = torch.stack([(torch.arange(20) < count).float() for count in counts])
+    losses = torch.arange(8.0)
+    assert linear_solver.within_one_standard_error(errors, losses) == 1
+    assert linear_solver.least_smoothed_error(errors, losses) == 4
+    tied = torch.stack([(torch.arange(20) < count).float() for count in [3, 3, 3, 3, 9]])
+    assert linear_solver.least_smoothed_error(tied, torch.tensor([4.0, 3.0, 2.0, 1.0, 0.0])) == 2
+    assert linear_solver.least_smoothed_error(tied[:1], torch.ones(1)) == 0
+
+
+def test_classes_on_a_frozen_encoder_get_the_strength_of_least_smoothed_error(
+    bert: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[tuple[Tensor, Tensor]] = []
+    cross_validate = linear_solver._Problem.cross_validate
+
+    def record(*arguments: Any) -> Tensor:
+        found = cross_validate(*arguments)
+        measured.append((found[1].sum(2), found[0].sum((1, 2))))
+        return found
+
+    monkeypatch.setattr(linear_solver._Problem, "cross_validate", record)
+    random.seed(0)
+    noisy = [(text, label if random.random() < 0.7 else "land") for text, label in labelled(120)]
+    events: list[dict[str, Any]] = []
+    finetune(bert, noisy, freeze=True, progress=False, on_event=events.append)
+    expected = DENSE_STRENGTHS[linear_solver.least_smoothed_error(*measured[0])]
+    assert expected != DENSE_STRENGTHS[linear_solver.within_one_standard_error(*measured[0])]
+    assert any(event.get("text", "").startswith(f"L2 regularisation {expected:g} ") for event in events)
 
 
 def test_a_frozen_encoder_gets_logistic_regression_on_its_vectors(bert: Model, tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from keel.data.label_kinds import SingleLabel
 from keel.training.counter_rng import CounterRng, derive_seed
-from keel.training.linear_solver import DENSE_STRENGTHS, FOLDS, STRENGTHS, SparseRows, fit_linear
+from keel.training.linear_solver import (
+    DENSE_STRENGTHS,
+    FOLDS,
+    STRENGTHS,
+    Choice,
+    SparseRows,
+    fit_linear,
+    least_smoothed_error,
+    within_one_standard_error,
+)
 from keel.training.objective import CustomUpdate, State, Sums
 
 
@@ -18,6 +27,9 @@ class LinearTraining(CustomUpdate):
     """One step solves the problem for all examples."""
 
     nondeterministic: ClassVar[bool] = False
+    strengths: ClassVar[Sequence[float]] = STRENGTHS
+    choose_class_strength: Choice = staticmethod(within_one_standard_error)
+    """Chooses the L2 strength by classification errors; without classes, the one of least loss is taken."""
 
     def __init__(self, task: Any, l2: float = 0.0):
         super().__init__()
@@ -61,10 +73,11 @@ class LinearTraining(CustomUpdate):
             errors = self._class_errors if isinstance(kind, SingleLabel) else None
             seed, losses = derive_seed(rng.seed, "folds"), self.task.example_losses
             groups, outputs = text_groups(data.examples, indices), self.task.labels.outputs
-            strengths = DENSE_STRENGTHS if isinstance(rows, Tensor) else STRENGTHS
+            choose = self.choose_class_strength if errors else None
             found = fit_linear(
-                rows, targets, outputs, losses, self.l2, seed, errors, groups=groups, strengths=strengths
-            )
+                rows, targets, outputs, losses, self.l2, seed, errors,
+                groups=groups, strengths=self.strengths, choose=choose,
+            )  # fmt: skip
             weight = found.weight.T.contiguous()
             self.store(weight, found.bias)
             self.strength.fill_(found.l2)
@@ -101,6 +114,8 @@ class FrozenEncoderTraining(LinearTraining):
     """
 
     any_device: ClassVar[bool] = True
+    strengths = DENSE_STRENGTHS
+    choose_class_strength = staticmethod(least_smoothed_error)
 
     def features(self, data: Any) -> Tensor:
         found = self.task.classifier_inputs(data).float().cpu()  # [examples, width]

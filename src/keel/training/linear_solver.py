@@ -15,6 +15,8 @@ from torch import Tensor
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """[examples] losses of logits [examples, outputs] and targets [examples, ...]."""
+Choice = Callable[[Tensor, Tensor], int]
+"""The chosen setting by held-out errors [settings, examples] and losses [settings]."""
 STRENGTHS = tuple(4.0**-power for power in range(-1, 6))
 """Candidates of the L2 strength, strongest first."""
 DENSE_STRENGTHS = tuple(4.0**-power for power in range(-4, 6))
@@ -27,6 +29,9 @@ UNTUNED = 1.0
 MAX_JOINT_BYTES = 1 << 23
 """Weights of all folds up to which they are solved together: L-BFGS needs about 40 times this memory."""
 ITERATIONS, HISTORY, TOLERANCE = 100, 8, 1e-5
+TOLERANCE_CHANGE, DENSE_TOLERANCE_CHANGE = 1e-7, 1e-9
+"""Change of loss or weights below which L-BFGS stops. At weak strengths the first step from the solution of the one
+before changes little; for dense vectors 1e-7 would end the path of strengths there."""
 
 
 class SparseRows(NamedTuple):
@@ -75,16 +80,17 @@ def fit_linear(
     *,
     groups: np.ndarray,
     strengths: Sequence[float] = STRENGTHS,
+    choose: Choice | None = None,
 ) -> LinearFit:
     """Minimise the sum of losses + l2 / 2 ||weight||^2: for classes, l2 is 1 / C in scikit-learn, but 2 / C for two,
     which have one vector of weights there and two opposite ones here. `rows` may be a dense matrix [examples, width].
 
-    l2 = 0: the strength that `within_one_standard_error` chooses by held-out errors (default: losses).
+    l2 = 0: the strength that `choose` (default: `within_one_standard_error`) takes by held-out errors, or losses.
     `groups` [examples] numbers from 0 what a fold does not divide; a single group cannot be held out, and l2 is 1 then.
     """
     if isinstance(rows, Tensor):
         width, used = rows.shape[1], torch.arange(rows.shape[1])
-        problem = _Problem(rows, rows.T, targets, outputs)
+        problem = _Problem(rows, rows.T, targets, outputs, DENSE_TOLERANCE_CHANGE)
     else:  # columns without values would only take time
         width, (used, columns) = rows.width, rows.columns.unique(return_inverse=True)
         narrow = rows._replace(columns=columns, width=len(used))
@@ -95,7 +101,8 @@ def fit_linear(
     elif not l2:
         held_out = _held_out(groups, seed)  # [examples, folds]
         losses_of, errors_of = problem.cross_validate(losses, errors or losses, held_out, strengths)
-        chosen = within_one_standard_error(errors_of.sum(2)[:, held_out.sum(1) > 0], losses_of.sum((1, 2)))
+        measured = errors_of.sum(2)[:, held_out.sum(1) > 0], losses_of.sum((1, 2))
+        chosen = (choose or within_one_standard_error)(*measured)
         l2, fold_errors = strengths[chosen], tuple((errors_of[chosen].sum(0) / held_out.sum(0)).tolist())
     solution = problem.zeros(1)
     for strength in [*(each for each in strengths if fold_errors and each > l2), l2]:  # as in cross-validation
@@ -113,6 +120,18 @@ def within_one_standard_error(errors: Tensor, losses: Tensor) -> int:
     worse = errors - errors[errors.mean(1).argmin()]
     tolerated = worse.mean(1) <= worse.std(1) / worse.shape[1] ** 0.5
     return int(losses.where(tolerated, torch.inf).argmin())
+
+
+def least_smoothed_error(errors: Tensor, losses: Tensor) -> int:
+    """The setting of least error after averaging each with its two neighbours, ties by loss.
+
+    At an end of the path the setting is its own neighbour.
+    `errors` [settings, examples] and `losses` [settings] are in the order of the path.
+    """
+    sums = errors.double().sum(1)
+    smoothed = torch.cat([sums[:1], sums, sums[-1:]]).unfold(0, 3, 1).sum(1)
+    tied = smoothed <= smoothed.min() * (1 + 1e-6)
+    return int(losses.where(tied, torch.inf).argmin())
 
 
 def _held_out(groups: np.ndarray, seed: int) -> Tensor:
@@ -133,6 +152,7 @@ class _Problem:
     transposed: Tensor
     targets: Tensor
     outputs: int
+    tolerance_change: float = TOLERANCE_CHANGE
 
     def zeros(self, solutions: int) -> Tensor:
         """[width + 1, solutions * outputs]: weights, and the biases below them."""
@@ -170,7 +190,7 @@ class _Problem:
             max_iter=ITERATIONS,
             history_size=HISTORY,
             tolerance_grad=TOLERANCE,
-            tolerance_change=1e-7,
+            tolerance_change=self.tolerance_change,
             line_search_fn="strong_wolfe",
         )
 
