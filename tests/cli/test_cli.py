@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from keel.api.finetuning import finetune
-from keel.cli import declared_commands, load_command, main
+from keel.cli import GROUPS, declared_commands, load_command, main
 from keel.cli.flags import Flags
 from keel.systems import SYSTEMS
 from keel.systems.system import System
@@ -33,6 +33,8 @@ def test_the_overview_lists_every_verb(run: Run) -> None:
         code, out, _ = run(*words)
         assert code == 0
         assert all(f"  {verb} " in out for verb in declared_commands())
+        listed = out.split("Results go to stdout")[0].splitlines()[1:]
+        assert [line for line in listed if line and not line.startswith("  ") and line not in GROUPS] == []
 
 
 @pytest.mark.parametrize("verb", declared_commands())

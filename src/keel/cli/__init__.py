@@ -145,7 +145,8 @@ def declared_commands() -> dict[str, Declared]:
                     name=name,
                     decorator_list=[ast.Call(func=ast.Name(id="command"), args=[ast.Constant(value=str(group)), *_])],
                 ):
-                    found[name.rstrip("_")] = Declared(path.stem, group, ast.get_docstring(statement) or "")
+                    summary, *_ = (ast.get_docstring(statement) or "").splitlines() or [""]
+                    found[name.rstrip("_")] = Declared(path.stem, group, summary)
     return {verb: each for group in GROUPS for verb, each in found.items() if each.group == group}
 
 
