@@ -398,3 +398,12 @@ def test_finetune_and_check_report_nul_bytes_alike(tmp_path: Path) -> None:
         finetune(Word2vec(width=4), path, **settings)
     (finding,) = check([path], task="tag").findings
     assert str(error.value) == f"{finding.where} {finding.cause}"
+
+
+@pytest.mark.parametrize("system", ["word2vec", "fasttext", "cnn"])
+def test_a_new_model_has_a_token_for_each_tagged_chinese_character(system: str) -> None:
+    examples = read_tagged_sentences(texts.segmented(40))
+    model = finetune(system, examples, task="tag", steps=1, dev=None, progress=False)
+    characters = [*dict.fromkeys(word for each in examples for word in each.words)]
+    encoded = zip(characters, model.tokenizer.encode_words(characters), strict=True)
+    assert [word for word, ids in encoded if ids in ([], [model.tokenizer.unknown_id])] == []

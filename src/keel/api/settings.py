@@ -71,7 +71,8 @@ class VocabularySettings(Validated):
     """The tokenizer of a new model that is trained on labelled examples alone."""
 
     tokenizer: Literal["auto", "wordpiece", "bpe", "words", "characters"] = "auto"
-    """Tokenizer to train; auto: the system's default, for seq2seq bpe or, in Chinese, characters."""
+    """Tokenizer to train; auto: the system's default, for seq2seq bpe; characters for Chinese in seq2seq, and for tags
+    of Chinese characters."""
     vocabulary: Annotated[int, Ge(0)] = 0
     """Maximum vocabulary size; 0: the system's default."""
     separate: bool = False

@@ -35,7 +35,7 @@ from keel.nn.task_network import character_units
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.head_settings import HeadSettings
-from keel.tasks.task import Task
+from keel.tasks.task import Task, TrainTokenizer
 
 MAX_SUBWORDS = 64
 """Subwords of one word; longer words are garbage."""
@@ -89,6 +89,16 @@ class TokenClassification(Task):
         """N-gram scores for a CRF on Chinese characters as words, which have little to say alone."""
         chosen = head.crf and "window_ngrams" not in given and isinstance(system, WordSystem)
         return replace(head, window_ngrams=NGRAMS) if chosen and _are_chinese_characters(examples) else head
+
+    @classmethod
+    def train_tokenizers(
+        cls, system: System, examples: Examples, train: TrainTokenizer, *, separate: bool, on_event: OnEvent = ignore
+    ) -> tuple[Tokenizer, Tokenizer | None]:
+        if separate or system.label_tokenizer != "words" or not _are_chinese_characters(examples):
+            return super().train_tokenizers(system, examples, train, separate=separate, on_event=on_event)
+        # Each character has a tag. A vocabulary of jieba's words lacks most characters that occur in longer words only.
+        note(on_event, "the words are Chinese characters: character tokenizer (to change it: --text.tokenizer words)")
+        return train(examples.texts, "characters"), None
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
