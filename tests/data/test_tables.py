@@ -508,3 +508,12 @@ def test_no_part_of_a_table_is_left_after_an_error(tmp_path: Path, name: str) ->
     with pytest.raises(KeelError, match="the second row"):
         write_table(tmp_path / name, ["text", "label"], rows())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["Kommentar", "评论"])
+def test_a_possible_column_name_above_one_column_of_texts_is_reported(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, "new.csv", f"{name}\nso good\nso bad\nfine\n")
+    assert any(f"text_column {name}" in each for each in notes(path, pair=False))
+    assert read_examples(path, pair=False, columns=Columns(text_column=name)).texts == ["so good", "so bad", "fine"]
+    assert not any("text_column" in each for each in notes(write(tmp_path, "a.csv", "so good\nso bad\n"), pair=False))
+    assert not any("text_column" in each for each in notes(write(tmp_path, "a.txt", "Good\nso bad\n"), pair=False))

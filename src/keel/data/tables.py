@@ -4,6 +4,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, overload
 
 from keel.config import Validated
@@ -215,6 +216,11 @@ def describe_columns(table: Table, text: int, second: int | None, label: int | N
     for one, two in PAIRS:
         if second is None and one == lowered[text] and two in lowered:
             parts.append(f"{two!r} is ignored (--task pair uses both)")
+    if not table.header and len(table.columns) == 1 and {".csv", ".tsv"} & {*Path(table.source).suffixes}:
+        first = table.cells[0][0]
+        if ONE_WORD.fullmatch(first) and table.cells[0].count(first) == 1 < len(table):
+            name = first.strip()
+            parts.append(f"the first row {name!r} is read as a text (if it is a column name: --text-column {name})")
     return f"{table.source}: {', '.join(parts)}"
 
 
