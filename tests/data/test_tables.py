@@ -17,8 +17,9 @@ from keel.data.label_kinds import Regression, SingleLabel
 from keel.data.memory_sources import plain_source
 from keel.data.table_sources import load_table
 from keel.data.table_writing import write_table
+from keel.data.tables import fill_missing
 from keel.errors import KeelError, UsageError
-from keel.events import ignore
+from keel.events import Event, ignore
 
 
 def write(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
@@ -517,3 +518,11 @@ def test_a_possible_column_name_above_one_column_of_texts_is_reported(tmp_path: 
     assert read_examples(path, pair=False, columns=Columns(text_column=name)).texts == ["so good", "so bad", "fine"]
     assert not any("text_column" in each for each in notes(write(tmp_path, "a.csv", "so good\nso bad\n"), pair=False))
     assert not any("text_column" in each for each in notes(write(tmp_path, "a.txt", "Good\nso bad\n"), pair=False))
+
+
+def test_a_missing_text_is_a_python_warning_where_nobody_gets_notes() -> None:
+    with pytest.warns(UserWarning, match="item 1: 1 text is missing and read as empty"):
+        assert fill_missing(["a", None], ignore) == ["a", ""]
+    events: list[Event] = []
+    fill_missing(["a", None], events.append)
+    assert "1 text is missing" in events[0]["text"]

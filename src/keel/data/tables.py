@@ -1,6 +1,7 @@
 """Tables of labelled texts: their rows, which columns hold text and label, and which kind the labels are of."""
 
 import re
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from keel.data.memory_sources import is_null
 from keel.data.row_errors import row_error
 from keel.data.separators import check_separator
 from keel.errors import KeelError
-from keel.events import OnEvent, note, pluralize
+from keel.events import OnEvent, ignore, note, pluralize
 
 Item = TypeVar("Item", covariant=True)
 ONE_WORD = re.compile(r"\s*[^\W\d]\w*([._-]\w+)*\s*")
@@ -151,7 +152,8 @@ class Table:
 
 
 def fill_missing(texts: list[Any], on_event: OnEvent, locations: Sequence[str] | None = None) -> list[Any]:
-    """Texts with an empty one for each that has no value, as in a csv file, and a note; unchanged where none has one.
+    """Texts with an empty one for each that has no value, as in a csv file, and a note (a Python warning where
+    nobody gets notes); unchanged where none has one.
 
     Without `locations` they are the items of a list.
     """
@@ -160,7 +162,11 @@ def fill_missing(texts: list[Any], on_event: OnEvent, locations: Sequence[str] |
         return texts
     first = min(missing)
     what = pluralize(len(missing), "text is missing and read as empty", "texts are missing and read as empty")
-    note(on_event, f"{locations[first] if locations else f'item {first}'}: {what}, the first here")
+    message = f"{locations[first] if locations else f'item {first}'}: {what}, the first here"
+    if on_event is ignore:  # data must not change silently
+        warnings.warn(message, stacklevel=2)
+    else:
+        note(on_event, message)
     return ["" if number in missing else text for number, text in enumerate(texts)]
 
 
