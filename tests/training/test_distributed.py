@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError
 from keel.events import Event
 from keel.systems.bert import Bert
+from keel.systems.electra import Electra
 from keel.systems.gpt import Gpt
 from keel.systems.rnn import Rnn
 from keel.systems.seq2seq import Seq2seq
@@ -45,6 +46,14 @@ STEPS, HALF = 20, 10
 LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
 """Layer-wise settings that each strategy supports."""
 BERT = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
+LONGER: dict[str, System] = {
+    "bert": replace(BERT, sequence_length=16, final_sequence_length=32, final_share=0.4),
+    "electra": Electra(
+        layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, final_sequence_length=32,
+        final_share=0.4, dropout=0.0, attention_dropout=0.0, generator_ratio=0.0,
+    ),
+}  # fmt: skip
+"""Those with a phase of longer sequences, whose position embeddings start as copies."""
 RECURRENT: dict[str, System] = {
     "rnn": Rnn(width=16, layers=2, bidirectional=True, bptt=8, dropout=0.0),
     "ulmfit": Ulmfit(
@@ -156,7 +165,7 @@ def main(folder: Path) -> None:
         history = train_bert(folder / f"levels-{strategy}", parallel=strategy, **settings)
         assert history
         results[f"levels-{strategy}"] = {"losses": history.losses, "evaluations": history.evaluations}
-    for (name, system), strategy in product(RECURRENT.items(), ("ddp", "fsdp")):
+    for (name, system), strategy in product({**LONGER, **RECURRENT}.items(), ("ddp", "fsdp")):
         history = train_bert(folder / f"{name}-{strategy}", system=system, parallel=strategy)
         assert history
         results[f"{name}-{strategy}"] = {"losses": history.losses, "evaluations": history.evaluations}
@@ -186,7 +195,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for strategy in ("ddp", "fsdp"):
         train_bert(folder / f"one-then-two-{strategy}", until=HALF + 2)
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", __file__, str(folder)]
-    subprocess.run([sys.executable, *command], check=True, timeout=120)
+    subprocess.run([sys.executable, *command], check=True, timeout=240)
     return folder
 
 
@@ -227,6 +236,15 @@ def test_two_learn_level_by_level_as_one(strategy: str, results: dict[str, Any],
     alone = train_bert(tmp_path, **LEVELS[strategy])
     assert alone
     assert_same_figures(results[f"levels-{strategy}"], alone)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", LONGER)
+def test_two_start_a_longer_phase_as_one(name: str, strategy: str, results: dict[str, Any], tmp_path: Path) -> None:
+    alone = train_bert(tmp_path, system=LONGER[name])
+    assert alone
+    assert_same_figures(results[f"{name}-{strategy}"], alone)
 
 
 @pytest.mark.multi

@@ -28,6 +28,7 @@ from keel.systems.system import System
 from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width, learned_positions
 from keel.systems.transformer_finetuning import TransformerFineTuning
 from keel.training.counter_rng import CounterRng
+from keel.training.distributed import gather_tensor, shard_like
 from keel.training.objective import Phase, State, Tensors
 from keel.training.plan import Train
 
@@ -241,7 +242,8 @@ def initialize(module: nn.Module) -> None:
 def copy_positions(encoder: BertEncoder, trained: int) -> None:
     """Let position embeddings that are not trained yet start as copies of those that are."""
     weight = encoder.positions.weight
-    weight.copy_(weight[torch.arange(len(weight), device=weight.device) % trained])
+    whole = gather_tensor(weight)
+    weight.copy_(shard_like(whole[torch.arange(len(whole), device=whole.device) % trained], weight))
 
 
 @dataclass(frozen=True, kw_only=True)
