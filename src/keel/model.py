@@ -36,8 +36,8 @@ from keel.formats.stored_model import (
 )
 from keel.formats.vector_files import stored_vectors
 from keel.model_card import Card
+from keel.nn.bf16_inference import has_native_bf16
 from keel.nn.encoder import Encoder
-from keel.nn.half_inference import has_native_bf16
 from keel.nn.meta_device import meta_device
 from keel.nn.pooling import SentencePooling
 from keel.systems.capabilities import MaskedLM

@@ -16,7 +16,7 @@ from keel.config import Dropout, Ge, Gt, Le, Lt
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.nn import half_inference
+from keel.nn import bf16_inference
 from keel.nn.encoder import Decoder, Encoder, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.kv_cache import KVCache
 from keel.nn.multihead_attention import FastDropout, padding_mask
@@ -94,8 +94,8 @@ class EncoderStack(TransformerStack):
     ) -> tuple[Tensor, list[Tensor]]:
         """[batch, time, width] to the same, and every layer's output with `all_layers`; with `query_count` the last
         block computes its first positions only."""
-        if options.record is None and query_count <= 1 and half_inference.usable(x):
-            return half_inference.run_half(
+        if options.record is None and query_count <= 1 and bf16_inference.runs_in_bf16(x):
+            return bf16_inference.run_blocks(
                 self, self.blocks, x, mask, all_layers=options.all_layers, query_count=query_count
             )
         layers = [x] if options.all_layers else []

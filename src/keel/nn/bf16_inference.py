@@ -19,10 +19,10 @@ from keel.nn.incremental_decoding import weight_versions
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import TransformerBlock
 
-HalfLinear = tuple[Tensor, Tensor]
+Bf16Linear = tuple[Tensor, Tensor]
 """Weight and bias of a linear layer in bf16."""
 
-_CONVERTED: "WeakKeyDictionary[nn.Module, tuple[Any, list[tuple[HalfLinear, ...]]]]" = WeakKeyDictionary()
+_CONVERTED: "WeakKeyDictionary[nn.Module, tuple[Any, list[tuple[Bf16Linear, ...]]]]" = WeakKeyDictionary()
 """By stack of blocks: addresses and versions of its weights, and the linear layers of each block."""
 _CONVERTING = Lock()
 
@@ -33,13 +33,13 @@ def has_native_bf16() -> bool:
     return any(value for name, value in capabilities.items() if "bf16" in name)
 
 
-def usable(x: Tensor) -> bool:
-    """Whether `run_half` applies: under bf16 autocast on a CPU, without gradients."""
+def runs_in_bf16(x: Tensor) -> bool:
+    """Whether `run_blocks` applies: under bf16 autocast on a CPU, without gradients."""
     bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     return x.device.type == "cpu" and bf16 and torch.is_inference_mode_enabled()
 
 
-def run_half(
+def run_blocks(
     stack: nn.Module,
     blocks: Sequence[TransformerBlock],
     x: Tensor,
@@ -65,7 +65,7 @@ def run_half(
     tokens = (x.flatten(0, 1) if inside is None else x[inside]).float()  # [tokens, width]
     layers = [padded(tokens)] if all_layers else []
     with torch.autocast("cpu", enabled=False):
-        for number, (block, products) in enumerate(zip(blocks, _half_linears(stack, blocks), strict=True)):
+        for number, (block, products) in enumerate(zip(blocks, _bf16_linears(stack, blocks), strict=True)):
             first_only = bool(query_count) and number == len(blocks) - 1
             tokens = _run_block(block, products, tokens, lengths, first_only)
             if all_layers:
@@ -74,7 +74,7 @@ def run_half(
 
 
 def _run_block(
-    block: TransformerBlock, products: tuple[HalfLinear, ...], x: Tensor, lengths: list[int], first_only: bool
+    block: TransformerBlock, products: tuple[Bf16Linear, ...], x: Tensor, lengths: list[int], first_only: bool
 ) -> Tensor:
     """[tokens, width] to the same, or to the first token of each sequence."""
     qkv, out, expand, contract = products
@@ -120,7 +120,7 @@ def _attend(attention: MultiHeadAttention, q: Tensor, kv: Tensor, lengths: list[
     return torch.cat(mixed).bfloat16()
 
 
-def _half_linears(stack: nn.Module, blocks: Sequence[TransformerBlock]) -> list[tuple[HalfLinear, ...]]:
+def _bf16_linears(stack: nn.Module, blocks: Sequence[TransformerBlock]) -> list[tuple[Bf16Linear, ...]]:
     """The four linear layers of each block in bf16."""
     versions = weight_versions(stack)
     with _CONVERTING:

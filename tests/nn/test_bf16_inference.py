@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from keel.nn import half_inference
+from keel.nn import bf16_inference
 from keel.nn.encoder import ForwardOptions
 from keel.nn.transformer_blocks import TransformerBlock
 from keel.systems.bert import Bert
@@ -109,7 +109,7 @@ def test_it_is_for_inference_in_bf16_only(
     stack: EncoderStack, vectors: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
-    monkeypatch.setattr(half_inference, "run_half", lambda *given, **settings: calls.append(True) or (given[2], []))
+    monkeypatch.setattr(bf16_inference, "run_blocks", lambda *given, **settings: calls.append(True) or (given[2], []))
     with torch.inference_mode():
         stack(vectors, PADDING)
     with torch.autocast("cpu", torch.bfloat16):
