@@ -15,6 +15,7 @@ from keel.data.corpus import Corpus
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.events import ignore
 from keel.model import Model
+from keel.model_card import Card
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.system import supports
@@ -66,6 +67,19 @@ def test_the_help_of_a_folder_shows_its_settings(tmp_path: Path) -> None:
     assert (solved["optimizer"], solved["epochs"]) == ("own", 1)
     frozen = flags_of("finetune", str(tmp_path / "m"), "x.tsv", "--freeze", "--lr", "1e-2")
     assert displayed_default(frozen, "train")["epochs"] == 20
+
+
+@pytest.mark.parametrize("optimizer", ["", "adamw", "muon"])
+def test_the_help_of_a_folder_follows_the_optimizer_of_its_pretraining(tmp_path: Path, optimizer: str) -> None:
+    tokenizer = train_tokenizer(Corpus.of(["the sea and the boat"]), TokenizerSettings(vocab_size=60))
+    system, card = Bert(layers=1, width=64), Card(recipe={"train": {"optimizer": optimizer}} if optimizer else {})
+    encoder, folder = system.build_encoder(len(tokenizer)), tmp_path / "m"
+    Model(system=system, encoder=encoder, tokenizer=tokenizer, card=card).save(folder)
+    setup = FineTuningSetup.resolve(folder, None, "classify", None, False, {}, ignore)
+    stored = {key: value for key, value in vars(setup.train).items() if key not in DERIVED}
+    shown = displayed_default(flags_of("finetune", str(folder), "x.tsv"), "train")
+    assert shown == stored | setup.system.finetuning_policy.by_data_size
+    assert shown["optimizer"] == (optimizer or "adamw")
 
 
 def test_a_run_without_flags_stores_what_the_help_shows(tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ def test_the_wrong_key_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
     for change, key in (
         ({"keel": []}, "keel"),
         ({"keel": {"card": {"steps": "many"}}}, "keel.card.steps"),
+        ({"keel": {"card": {"recipe": {"train": []}}}}, "keel.card.recipe.train"),
         ({"id2label": {"0": []}}, "id2label.0"),
         ({"architectures": [1]}, r"architectures\[0\]"),
         ({"hidden_size": 1 << 40}, "hidden_size"),

@@ -58,10 +58,9 @@ class FineTuningDefaults:
         *,
         trained: bool,
         freeze: bool | None,
-        optimizer: str = "",
+        pretraining_optimizer: str = "",
     ) -> Self:
-        """The defaults of system and task, beside what was given; `trained`: the encoder has weights to keep, which
-        this optimizer has found."""
+        """The defaults of system and task, beside what was given; `trained`: the encoder has weights to keep."""
         given = {**task.default_head(start), **given}
         if freeze is None and trained and "unfreeze" not in given:
             freeze = start.feature_based
@@ -75,7 +74,7 @@ class FineTuningDefaults:
         policy = start.finetuning_policy
         pretrained = trained and not freeze and not has_network
         if pretrained:
-            train = policy.from_pretrained(train, optimizer, given.get("optimizer", ""))
+            train = policy.fit_to_pretraining(train, pretraining_optimizer, given.get("optimizer", ""))
         sized = not solves_frozen and (train.optimizer == "own" or (pretrained and policy.fits_pretrained))
         return cls(
             freeze=bool(freeze),
@@ -106,8 +105,8 @@ class FineTuningSetup:
     """Whether the head has a network between encoder and classifier."""
     solves_frozen: bool
     """Whether the classifier on a frozen encoder is solved for."""
-    by_data_size: frozenset[str] = frozenset()
-    """Names of the training settings that depend on the number of examples."""
+    depends_on_size: bool = False
+    """Whether training settings depend on the number of examples."""
     given: frozenset[str] = frozenset()
     """Names of the settings that were given."""
 
@@ -135,7 +134,9 @@ class FineTuningSetup:
             raise UsageError(reason)
         trained = parent is not None and not from_scratch
         optimizer = parent.card.recipe.get("train", {}).get("optimizer", "") if parent else ""
-        defaults = FineTuningDefaults.of(kind, start, settings, trained=trained, freeze=freeze, optimizer=optimizer)
+        defaults = FineTuningDefaults.of(
+            kind, start, settings, trained=trained, freeze=freeze, pretraining_optimizer=optimizer
+        )
         if freeze is None and defaults.freeze:
             default = f"{start.name} is feature-based: its encoder is frozen"
             note(on_event, f"{default}; --no-freeze to fine-tune all of it")
@@ -180,7 +181,7 @@ class FineTuningSetup:
             text=text,
             has_network=has_network,
             solves_frozen=defaults.solves_frozen,
-            by_data_size=frozenset(defaults.by_data_size),
+            depends_on_size=bool(defaults.by_data_size),
             given=frozenset(settings),
         )
         if resolved.solves and train.epochs != 1:
@@ -190,7 +191,7 @@ class FineTuningSetup:
 
     def fit_to_examples(self, examples: Examples) -> Self:
         """These settings with the defaults for these examples and their number; what was given stays."""
-        fitted = self.system.finetuning_policy.fit_to_size(len(examples)) if self.by_data_size else {}
+        fitted = self.system.finetuning_policy.fit_to_size(len(examples)) if self.depends_on_size else {}
         kept = self.given | ({"epochs"} if self.given & {"steps", "minutes"} else set())
         train = replace(self.train, **{name: fitted[name] for name in fitted.keys() - kept})
         return replace(self, train=train, head=self.task.fit_head(self.head, self.system, examples, self.given))

@@ -194,7 +194,7 @@ def _finetuning_defaults(system: System, seen: Namespace | None, *, trained: boo
     freeze = {"true": True, "false": False}.get(given.pop("freeze", ""))
     kept = trained and given.get("from_scratch") != "true"
     optimizer = recorded_optimizer(locate(_what_to_train(seen)[0])) if seen and kept else ""
-    return FineTuningDefaults.of(task, system, given, trained=kept, freeze=freeze, optimizer=optimizer)
+    return FineTuningDefaults.of(task, system, given, trained=kept, freeze=freeze, pretraining_optimizer=optimizer)
 
 
 def _join_parallel_files(line: Sequence[str]) -> list[str]:

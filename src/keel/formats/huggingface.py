@@ -42,7 +42,7 @@ CARD: dict[str, Any] = {
     "steps": int,
     "seconds": NUMBER,
     "scores": dict,
-    "recipe": dict,
+    "recipe": {"train": {"optimizer": str}},
 }
 CONFIG: dict[Any, Any] = {
     "model_type": str,

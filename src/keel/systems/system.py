@@ -198,9 +198,9 @@ class FineTuningPolicy:
         """The systems that cross-validation on this number of different texts compares; just one if there is none."""
         return [self.system]
 
-    def from_pretrained(self, train: Train, optimizer: str, given: str = "") -> Train:
-        """The training settings of a pre-trained encoder, by the optimizer of its pre-training ("" if unknown) and the
-        one that was given for fine-tuning."""
+    def fit_to_pretraining(self, train: Train, pretraining_optimizer: str, given_optimizer: str = "") -> Train:
+        """The defaults `train` for a pre-trained encoder, by the optimizer of its pre-training ("" if unknown) and the
+        one that was given for fine-tuning ("" if none was)."""
         return train
 
     fits_pretrained: ClassVar[bool] = False

@@ -27,10 +27,10 @@ class TransformerFineTuning(FineTuningPolicy):
     def fit_to_size(self, examples: int) -> dict[str, float]:
         return {"epochs": float(min(MOST_EPOCHS, max(3, round(EXAMPLES / max(1, examples)))))}
 
-    def from_pretrained(self, train: Train, optimizer: str, given: str = "") -> Train:
-        if optimizer != "muon":
+    def fit_to_pretraining(self, train: Train, pretraining_optimizer: str, given_optimizer: str = "") -> Train:
+        if pretraining_optimizer != "muon":
             return replace(train, layer_decay=min(train.layer_decay, LAYER_DECAY))
         tuned = replace(train, layer_decay=LAYER_DECAY, warmup=0.1)
-        if given == "adamw":
+        if given_optimizer == "adamw":
             return replace(tuned, lr=min(train.lr, ADAMW_LR))
         return replace(tuned, optimizer="muon", lr=MUON_LR)
