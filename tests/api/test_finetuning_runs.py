@@ -222,7 +222,8 @@ def test_a_collapsed_run_is_repeated_with_another_seed(tokenizer: Tokenizer, tmp
     notes = [event["text"] for event in events if "collapsed" in event.get("text", "")]
     assert notes == [
         "the run of seed 0 has collapsed: it has learned how frequent the labels are, and nothing else; it is repeated "
-        "with seed 1000. If that happens again, lower lr"
+        "with seed 1000",
+        "the run of seed 1000 has collapsed too: lower lr",
     ]
     assert {path.name for path in (tmp_path / "random" / "run").glob("seed-*")} == {"seed-0", "seed-1000"}
     events.clear()

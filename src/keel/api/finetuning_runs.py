@@ -41,7 +41,7 @@ LAST_SHARE, COLLAPSED = 0.2, 0.98
 """A run has collapsed if the mean loss of this last share of its steps is above this share of the labels' entropy."""
 LEAST_STEPS = 100
 """Steps of a run that should have learned more than the frequencies of the labels."""
-OTHER_SEED = 1000
+SEED_OFFSET = 1000
 """What is added to the seed of a collapsed run to repeat it."""
 LEAST_BATCH = 8
 """The smallest batch that is recommended instead of more epochs."""
@@ -130,7 +130,7 @@ class FineTuningRuns:
 
         `which` are fields of the event with the scores: which of how many runs it is.
         """
-        runs, data, choice = self.choose(data, seed)
+        runs, data, choice = self.choose_by_cross_validation(data, seed)
         task = runs.new_task(seed)
         objective = runs.objective_of(task)
         identity = {
@@ -150,8 +150,10 @@ class FineTuningRuns:
         # A language model predicts any word, so no embeddings can be left out.
         with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
             history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
-        folds = objective.fold_scores() if isinstance(objective, CustomUpdate) else None
-        folds = fold_accuracies(choice.fold_errors) if choice else folds
+        if choice:
+            folds = fold_accuracies(choice.fold_errors)
+        else:
+            folds = objective.fold_scores() if isinstance(objective, CustomUpdate) else None
         for message in objective.notes() if objective else ():
             note(self.report, message)
         if dev is None:
@@ -173,11 +175,12 @@ class FineTuningRuns:
             raise UsageError(f"{what}: leave out --class-weights, or use another system")
         return self.auxiliary_objective(task) if self.setup.head.lm_loss else objective
 
-    def choose(
+    def choose_by_cross_validation(
         self, data: EncodedExamples, seed: int
-    ) -> tuple["FineTuningRuns", EncodedExamples, "CrossValidated | None"]:
-        """The system and learning rate that cross-validation chooses, if there is one, and the examples as that system
-        reads them: by held-out errors and losses (`within_one_standard_error`)."""
+    ) -> tuple["FineTuningRuns", EncodedExamples, CrossValidated | None]:
+        """The runs with the system, and the learning rate, of the best held-out errors and losses
+        (`within_one_standard_error`); and the examples as that system reads them. Without a cross-validation, the only
+        candidate and None."""
         policy, train, kind = self.parent.system.finetuning_policy, self.setup.train, self.labels.kind
         texts = len(set(data.examples.text_keys())) if train.optimizer == "own" else 0
         candidates: list[tuple[FineTuningRuns, EncodedExamples]] = []
@@ -197,6 +200,7 @@ class FineTuningRuns:
                 found += [measured] if measured else []
         if not found:
             return *candidates[0], None
+        assert len(found) == len(candidates), "all candidates are cross-validated, or none"
         errors, losses = torch.cat([each.errors for each in found]), torch.cat([each.losses for each in found])
         candidate, setting = divmod(within_one_standard_error(errors, losses), len(found[0].lrs))
         runs, encoded = candidates[candidate]
@@ -220,12 +224,15 @@ class FineTuningRuns:
         tuned = self.train_once(data, dev, seed, run and run / run_folder_name(name), {"run": name, "runs": runs})
         if not self.has_collapsed(tuned.history):
             return tuned
-        other = seed + OTHER_SEED
+        other = seed + SEED_OFFSET
         what = f"the run of {name} has collapsed: it has learned how frequent the labels are, and nothing else"
-        note(self.report, f"{what}; it is repeated with seed {other}. If that happens again, lower --lr")
+        note(self.report, f"{what}; it is repeated with seed {other}")
         name = self.name_seed(other)
         again = self.train_once(data, dev, other, run and run / run_folder_name(name), {"run": name, "runs": runs})
-        return tuned if self.has_collapsed(again.history) else again
+        if not self.has_collapsed(again.history):
+            return again
+        note(self.report, f"the run of {name} has collapsed too: lower --lr")
+        return tuned
 
     def has_collapsed(self, history: History) -> bool:
         """Whether the fine-tuning of a pre-trained encoder ended with the loss of label frequencies."""
