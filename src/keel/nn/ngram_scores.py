@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.nn.task_network import MULTIPLIER
+
 WINDOW = 2
 """Words on either side."""
 SPAN = 2 * WINDOW + 1
 LONGEST = 3
 SLOTS = [(start, size) for size in range(1, LONGEST + 1) for start in range(SPAN + 1 - size)]
 """First word in the window, and size, of each n-gram; the same words in another slot have another score."""
-MIN_COUNT = 1
-"""Occurrences from which an n-gram has a score."""
 UNSEEN = 4.0
 """An n-gram with n occurrences in training is dropped with probability UNSEEN / (UNSEEN + n) (Kiperwasser & Goldberg
 2016): otherwise all n-grams of a name are known in training, but not in new text, where names would be missed."""
@@ -33,7 +33,8 @@ def word_hash(word: str) -> int:
 def ngram_keys(hashes: Tensor) -> Tensor:
     """[batch, words, slots]: keys of the n-grams around each word, by hashes of words [batch, words].
 
-    The key of slot s is s + the sum of m^(5 s + w + 1) h_w over its words w of the window, modulo 2^64.
+    The key of slot s is s + the sum of m^(5 s + w + 1) h_w over its words w of the window, modulo 2^64, with m =
+    `MULTIPLIER`.
     """
     padded = F.pad(hashes, (WINDOW, WINDOW))
     keys = torch.arange(len(SLOTS), device=hashes.device).expand(*hashes.shape, -1)
@@ -45,9 +46,8 @@ def ngram_keys(hashes: Tensor) -> Tensor:
 
 def _multipliers() -> Tensor:
     """[positions, slots]: odd numbers, 0 where a slot does not have the position."""
-    m = 0x5851F42D4C957F2D
     rows = [
-        [pow(m, SPAN * slot + word + 1, 1 << 64) * (start <= word < start + size) for word in range(SPAN)]
+        [pow(MULTIPLIER, SPAN * slot + word + 1, 1 << 64) * (start <= word < start + size) for word in range(SPAN)]
         for slot, (start, size) in enumerate(SLOTS)
     ]
     return torch.from_numpy(np.array(rows, np.uint64).T.astype(np.int64))
@@ -73,7 +73,6 @@ class NgramScores(nn.Module):
         flat[positions] = hashes
         keys = ngram_keys(torch.from_numpy(flat)[None])[0, torch.from_numpy(positions)]
         found, counts = np.unique(keys.numpy(), return_counts=True)
-        found, counts = found[counts >= MIN_COUNT], counts[counts >= MIN_COUNT]
         chosen = np.sort(np.argsort(-counts, kind="stable")[: len(self.keys)])
         self.keys.fill_(NO_KEY)
         self.keys[: len(chosen)] = torch.from_numpy(found[chosen])

@@ -26,6 +26,7 @@ CHARACTER_DIM, CHARACTER_WINDOW, CHARACTER_FILTERS = 30, 3, 30
 """As in Ma and Hovy."""
 BIGRAM_BUCKETS, BIGRAM_DIM = 1 << 16, 50
 MULTIPLIER = 0x5851F42D4C957F2D
+"""Multiplier of hashes modulo 2^64, that of Knuth's linear congruential generator."""
 
 
 def character_units(words: Sequence[str]) -> SubwordUnits:
