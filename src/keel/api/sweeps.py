@@ -58,7 +58,7 @@ class Sweep:
                 what = f"the sweep is cut to {number} of {len(self.candidates)} settings"
                 note(runs.report, f"{what}: the next would exceed --sweep-minutes {self.minutes:g}")
                 break
-            label = ", ".join(f"{name} {_exact(value)}" for name, value in candidate.items())
+            label = ", ".join(f"{name} {exact_number(value)}" for name, value in candidate.items())
             tried = replace(runs, setup=replace(runs.setup, train=train), label=label)
             if train.batch not in prepared:
                 prepared[train.batch] = tried.prepare(examples)
@@ -76,11 +76,11 @@ class Sweep:
         return best
 
 
-def _exact(value: float) -> str:
-    """The shortest text of a number that no other number has: folders of close values differ."""
+def exact_number(value: float) -> str:
+    """The short text of a number if no other number has it, else all digits: folders of close values differ."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return ",".join(_exact(value) if isinstance(value, int | float) else str(value) for value in values) or "none"
+    return ",".join(exact_number(value) if isinstance(value, int | float) else str(value) for value in values) or "none"

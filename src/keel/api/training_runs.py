@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from keel.api.finetuning_runs import run_folder_name
+from keel.api.sweeps import exact_number
 from keel.config import Doc
 from keel.data.folder_json import read_json
 from keel.data.notebook_html import html_table
@@ -224,8 +225,7 @@ def _main_score(scores: Mapping[str, Any], value_alone: bool) -> str:
 def _shown(value: Any) -> str:
     if value is None:
         return ""
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return short if not isinstance(value, float) or float(short) == value else repr(value)
+    return exact_number(value) if isinstance(value, float) else str(value)
 
 
 def _write_event_files(folder: Path, compared: Sequence[TrainingRun]) -> None:

@@ -161,7 +161,7 @@ def embed(options: Namespace, console: Console) -> Answer:
     if options.out and per_token:
         raise UsageError("--pool none gives different numbers of vectors per text, which no .npy holds: omit --out")
     texts = _texts(options, columns, console)
-    model = load(options, console, " ".join(texts[:100]), "encoder")
+    model = load(options, console, " ".join(texts[: inference.LANGUAGE_SAMPLE]), "encoder")
     vectors: Any = inference.embed(texts, model=model, on_event=console, **settings)
     if options.out:
         part = Path(f"{options.out}.part")

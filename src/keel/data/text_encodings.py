@@ -23,6 +23,7 @@ HANGUL = (
     "이다는에의하고을가지로사기도어대를은한자시리아인해서나일그정"
     "들부과전만있라게여제수니장상면보주원구스성적국비우소조동으"
 )
+"""The most frequent characters of Chinese in both scripts, and syllables of Korean."""
 SCRIPTS = {
     "gb18030": (f"[{SIMPLIFIED}，。]", 0.2),
     "big5": (f"[{TRADITIONAL}，。]", 0.2),
@@ -32,8 +33,9 @@ SCRIPTS = {
     "cp1251": ("[а-яё]", 0.7),
     "koi8-r": ("[а-яё]", 0.7),
 }
-"""Encodings of other scripts: their frequent characters, and the least share of these in text."""
+"""Encodings other than UTF-8: frequent characters of their scripts, and the least share of these in text."""
 EAST_ASIAN = ("gb18030", "big5", "cp949", "shift_jis", "euc_jp")
+"""Encodings that share pairs of bytes."""
 LIKELY_SAMPLE = 1 << 16
 
 
