@@ -42,8 +42,12 @@ def dequantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The matrices of quantised tensors, and all others unchanged."""
 
     def matrix(name: str) -> Tensor:
-        steps = tensors[name + STEPS]
-        codes = np.frombuffer(zlib.decompress(tensors[name + CODES].numpy().data), dtype=np.int8)
+        steps, packed = tensors[name + STEPS], tensors[name + CODES]
+        decoder = zlib.decompressobj()
+        # A Huffman code has a bit or more: what decodes to more bytes was not written by `quantize`.
+        codes = np.frombuffer(decoder.decompress(packed.numpy().data, 8 * len(packed)), dtype=np.int8)
+        if not decoder.eof:
+            raise ValueError(f"the integers of {name} are incomplete, or too many")
         return torch.from_numpy(codes.reshape(len(steps), -1) * steps.numpy()[:, None])
 
     names = [name.removesuffix(CODES) for name in tensors if name.endswith(CODES)]
