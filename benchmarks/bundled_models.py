@@ -27,10 +27,8 @@ def make(source: Path, out: Path) -> None:
     """Write the folder with quantised weights; its card stays, and paths of the training run stay behind."""
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(path for path in source.iterdir() if path.is_file()):
-        if path.name == WEIGHTS:
-            write_tensors(out / QUANTIZED, read_tensors(path), quantized=True)
-        elif path.name == EXTRA:
-            write_tensors(out / EXTRA, read_tensors(path), quantized=True)
+        if path.name in (WEIGHTS, EXTRA):
+            write_tensors(out / {WEIGHTS: QUANTIZED}.get(path.name, EXTRA), read_tensors(path), quantized=True)
         elif path.name == "config.json":
             config = json.loads(path.read_text(encoding="utf-8"))
             config["keel"]["card"] |= {"title": out.name, "parent": "", "command": ""}
@@ -45,7 +43,7 @@ def size(folder: Path) -> int:
 
 @torch.inference_mode()
 def masked_loss(model: keel.Model, text: str, share: float = 0.15) -> float:
-    """Cross-entropy of single masked tokens, spread over a text."""
+    """Cross-entropy of a random share of the tokens, masked, of a text's first 20,000."""
     ids = model.tokenizer.encode(text).ids[:20_000]
     window, losses = model.system.max_length - 2, []
     assert isinstance(model.objective, MaskedLM)
