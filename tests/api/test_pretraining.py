@@ -510,7 +510,7 @@ def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_cor
         finetune(base, reviews, task="clasify")
     with pytest.raises(UsageError, match="'brt' is neither a system nor a model folder: did you mean 'bert'"):
         pretrain("brt", english_corpus, out=tmp_path / "x")
-    with pytest.raises(UsageError, match=r"'models/none' is neither .* use one of .*, or an existing folder"):
+    with pytest.raises(UsageError, match=r"'models/none' is neither .* use one of .*, or an existing path"):
         finetune("models/none", reviews)
     nothing: Any = None
     with pytest.raises(UsageError, match="None cannot be trained: give a system"):

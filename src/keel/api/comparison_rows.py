@@ -5,20 +5,20 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 import keel
 from keel.api.finetuning_setup import LabelledData
 from keel.api.settings import Source
+from keel.api.starting_point import unknown_start
 from keel.config import to_dict
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, Labels
 from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, note
-from keel.formats.bundled_models import bundled_models, locate
+from keel.formats.bundled_models import locate
 from keel.formats.registry import find_format
 from keel.metrics.comparison_results import Column
 from keel.model import Model
@@ -135,10 +135,7 @@ def _row(given: RowSource, task: str, corpus: bool, models: Path, on_event: OnEv
         return _system_row(f"{name}:{size}" if size else name, system, corpus)
     path = locate(given)
     if not path.exists():
-        names = [*SYSTEMS, *bundled_models()]
-        near = get_close_matches(str(given), names, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}, or an existing path"
-        raise UsageError(f"{str(given)!r} is neither a system nor a model folder or word vector file: {remedy}")
+        raise unknown_start(given, "model folder or word vector file")
     if find_format(path) is None:
         Model.load(path, device="cpu")  # says what is wrong
     return Row(name=path.resolve().name, start=str(path.resolve()), pretrained=False, key=_content_hash(path))

@@ -13,6 +13,14 @@ from keel.systems.system import System
 from keel.training.distributed import World
 
 
+def unknown_start(given: str | Path, kinds_of_files: str) -> UsageError:
+    """The error for what is neither the name of a system or bundled model nor an existing path."""
+    names = [*SYSTEMS, *bundled_models()]
+    near = get_close_matches(str(given), names, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}, or an existing path"
+    return UsageError(f"{str(given)!r} is neither a system nor a {kinds_of_files}: {remedy}")
+
+
 def resolve_start(
     system: System | Model | str | Path,
     out: str | Path | None,
@@ -24,10 +32,7 @@ def resolve_start(
     """The system to train and, unless it is new, the model to start from; takes `size` out of the settings."""
     named = isinstance(system, str) and system in SYSTEMS
     if not named and isinstance(system, str | Path) and not locate(system).exists():
-        names = [*SYSTEMS, *bundled_models()]
-        near = get_close_matches(str(system), names, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}, or an existing folder"
-        raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
+        raise unknown_start(system, "model folder")
     if not named and settings.get("size"):
         raise UsageError("--size is for a new model: leave it out, or give the name of a system")
     if isinstance(system, System):
