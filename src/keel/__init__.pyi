@@ -7,6 +7,7 @@ The verbs, their settings and predictions are the `__all__` of their modules; th
 from keel.api.comparison import *
 from keel.api.conversion import *
 from keel.api.evaluation import *
+from keel.api.figures import *
 from keel.api.finetuning import *
 from keel.api.glue_benchmark import *
 from keel.api.inference import *
@@ -42,6 +43,7 @@ from keel.metrics.significance import PairwiseTest as PairwiseTest
 from keel.model import Candidate as Candidate
 from keel.model import Model as Model
 from keel.model_card import Card as Card
+from keel.report.figures.figure import Figure as Figure
 from keel.systems import *
 from keel.tasks.head_settings import HeadSettings as HeadSettings
 from keel.text_vectors import TokenVectors as TokenVectors

@@ -1,6 +1,6 @@
 """Networks without weights: shapes to load weights into, or to count."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,13 @@ def meta_device() -> Iterator[None]:
     """
     with torch.device("meta"), _NoRandomInitialisation():
         yield
+
+
+def count_parameters(build: Callable[[], nn.Module]) -> int:
+    """Parameters of the network that `build` makes, each tied weight once; nothing is allocated."""
+    with meta_device():
+        network = build()
+    return sum(weight.numel() for weight in network.parameters())
 
 
 class _NoRandomInitialisation(TorchFunctionMode):

@@ -128,8 +128,27 @@ svg .on-worse { fill: var(--ink); font-weight: 600; }
 svg .on-undecided { fill: var(--faint); }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .dashed { stroke-dasharray: 6 4; }
+svg .small { font-size: 11px; }
+svg .heading { font-size: 15px; font-weight: 600; }
+svg .subscript { font-size: .75em; }
+svg .halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+svg .frame { fill: none; stroke: var(--line); stroke-width: 1; }
+svg .node { fill: var(--soft); stroke: var(--plain); stroke-width: 1.1; }
+svg .cell { fill: var(--paper); stroke: var(--plain); stroke-width: .7; }
+svg .backing { fill: var(--paper); }
+svg .unused { fill: none; stroke: var(--line); stroke-width: 1.1; }
+svg .wire { fill: none; stroke: var(--faint); stroke-width: 1.2; stroke-linejoin: round; }
+svg .tip { fill: var(--faint); }
+svg .wire.weak { stroke: var(--line); }
+svg .tip.weak { fill: var(--line); }
+svg .wire.strong { stroke: var(--mark); stroke-width: 1.6; }
+svg .tip.strong { fill: var(--mark); }
+svg .accent { fill: var(--mark); font-weight: 600; }
 """ + "".join(
     f"svg .colour{number} {{ stroke: var(--colour{number}); }}\nsvg .fill{number} {{ fill: var(--colour{number}); }}\n"
+    f"svg .tint{number} {{ fill: var(--colour{number}); fill-opacity: .15; stroke: var(--colour{number}); }}\n"
+    f"svg .wire.colour{number} {{ stroke: var(--colour{number}); }}\n"
+    f"svg .tip.colour{number} {{ fill: var(--colour{number}); stroke: none; }}\n"
     for number in range(6)
 )
 

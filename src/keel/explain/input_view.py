@@ -1,0 +1,90 @@
+"""What an encoder reads: the tokens of a text or pair, with their segments and positions."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from keel.data.input_windows import text_windows
+from keel.errors import UsageError
+from keel.model import Model
+from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
+from keel.systems.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputView:
+    """The input embeddings of a text or pair: one vector per token, segment and position, added."""
+
+    tokens: list[str]
+    ids: list[int]
+    special: list[bool]
+    """Whether each token is one of the input template."""
+    segments: list[int] | None
+    """Segment ids (0: A, 1: B); None for a model without segment embeddings."""
+    positions: list[int]
+    position_encoding: Literal["learned", "sinusoidal", "none"] = "learned"
+    tables: dict[str, tuple[int, int]]
+    """Rows and width of each embedding table, by its name; sinusoidal positions have no table."""
+    left_out: int = 0
+    """Tokens of the texts beyond the maximum length, which further windows would hold."""
+
+    def lines(self) -> list[str]:
+        width = max(map(len, self.tokens))
+        head = f"{'token':{width}}  {'id':>7}  {'position':>8}" + ("  segment" if self.segments else "")
+        rows = [
+            f"{token:{width}}  {id:>7}  {position:>8}"
+            + (f"  {segment_name(self.segments[position]):>7}" if self.segments else "")
+            for token, id, position in zip(self.tokens, self.ids, self.positions, strict=True)
+        ]
+        tables = [f"{name}: {rows:,} x {width}" for name, (rows, width) in self.tables.items()]
+        return [head, *rows, "", *tables]
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"tokens": self.tokens, "ids": self.ids, "positions": self.positions}
+        found["position_encoding"] = self.position_encoding
+        found |= {} if self.segments is None else {"segments": self.segments}
+        return found | {"tables": {name: list(shape) for name, shape in self.tables.items()}, "left_out": self.left_out}
+
+
+def segment_name(segment: int) -> str:
+    """A for the first segment, B for the second."""
+    return chr(ord("A") + segment) if segment < 26 else str(segment)
+
+
+def input_view(model: Model, text: str, second: str = "") -> InputView:
+    """The input of a text, or of a pair, as the encoder reads it; of a long one, the first window."""
+    system, encoder, tokenizer = model.system, model.encoder, model.tokenizer
+    if not isinstance(system, Bert | Gpt | Transformer):
+        what = f"{system.name} adds neither segment nor position embeddings to its tokens"
+        raise UsageError(f"{what}: choose a model of bert, electra, gpt or transformer")
+    if not text.strip():
+        raise UsageError("text is empty: give a text with --text")
+    first = tokenizer.encode(text).ids
+    other = tokenizer.encode(second).ids if second else None
+    window = text_windows(first, other, system.max_text_length(tokenizer, pair=other is not None))[0]
+    inputs = system.build_inputs(tokenizer, *window)
+    read = sum(len(part) for part in window if part is not None)
+    inside = {*range(inputs.first_start, inputs.first_start + len(window[0]))}
+    if window[1] is not None:
+        inside |= {*range(inputs.second_start, inputs.second_start + len(window[1]))}
+    transformer = isinstance(system, Transformer)
+    found: Any = encoder
+    parts = {"tokens": found.words, "segments": found.segments if isinstance(system, Bert) else None}
+    parts["positions"] = found.positions.learned if transformer else found.positions
+    tables = {
+        name: (table.num_embeddings, table.embedding_dim)
+        for name, table in parts.items()
+        if isinstance(table, nn.Embedding)
+    }
+    return InputView(
+        tokens=[tokenizer.word_of(id) for id in inputs.ids],
+        ids=inputs.ids,
+        special=[position not in inside for position in range(len(inputs.ids))],
+        segments=inputs.segments if "segments" in tables else None,
+        positions=[*range(len(inputs.ids))],
+        position_encoding=system.position_encoding if transformer else "learned",
+        tables=tables,
+        left_out=len(first) + len(other or []) - read,
+    )

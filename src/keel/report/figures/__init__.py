@@ -1,0 +1,1 @@
+"""Diagrams of networks, tasks and inputs, from the configurations of systems and models."""
