@@ -165,6 +165,7 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "analogy": lambda models, source: keel.analogy(source, model=models.bert),
     "odd": lambda models, source: keel.odd(source, model=models.bert),
     "nearest (query)": lambda models, source: keel.nearest(source, model=models.bert),
+    "figure": lambda models, source: keel.figure("input", text=source, model=models.bert),
     "senses (word)": lambda models, source: keel.senses(source, TEXTS, model=models.classifier),
 }
 # A missing text among others is an empty one, with a note. `compare` reads datasets as `finetune` does.

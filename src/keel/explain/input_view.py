@@ -6,6 +6,7 @@ from typing import Any, Literal
 from torch import nn
 
 from keel.data.input_windows import text_windows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.model import Model
 from keel.systems.bert import Bert
@@ -53,6 +54,11 @@ def segment_name(segment: int) -> str:
     return chr(ord("A") + segment) if segment < 26 else str(segment)
 
 
+def _shown(tokenizer: Tokenizer, id: int) -> str:
+    """A token to read; whitespace alone becomes visible."""
+    return "␣" if tokenizer.kind == "bpe" and tokenizer.decode([id]).isspace() else tokenizer.word_of(id)
+
+
 def input_view(model: Model, text: str, second: str = "") -> InputView:
     """The input of a text, or of a pair, as the encoder reads it; of a long one, the first window."""
     system, encoder, tokenizer = model.system, model.encoder, model.tokenizer
@@ -79,7 +85,7 @@ def input_view(model: Model, text: str, second: str = "") -> InputView:
         if isinstance(table, nn.Embedding)
     }
     return InputView(
-        tokens=[tokenizer.word_of(id) for id in inputs.ids],
+        tokens=[_shown(tokenizer, id) for id in inputs.ids],
         ids=inputs.ids,
         special=[position not in inside for position in range(len(inputs.ids))],
         segments=inputs.segments if "segments" in tables else None,

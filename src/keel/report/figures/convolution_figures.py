@@ -22,7 +22,7 @@ MAX_GROUPS = 6
 """Kernel sizes that are drawn."""
 
 
-class Row(NamedTuple):
+class ContextRow(NamedTuple):
     """A network, and the positions that the output at one position depends on."""
 
     title: str
@@ -65,10 +65,10 @@ def draw_window(model: Model | None = None, text: str = "") -> Figure:
     count = len(words)
     sides, everywhere = window_sides(kernel_size), (count, count)
     rows = [
-        Row(f"Convolution over {kernel_size} words", window_positions(focus, kernel_size, 1, count), sides),
-        Row(f"{STACK} such convolutions", window_positions(focus, kernel_size, STACK, count), sides),
-        Row("Recurrent network", [range(focus + 1)], everywhere, recurrent=True),
-        Row("Self-attention", [range(count)], everywhere, rise=68.0),
+        ContextRow(f"Convolution over {kernel_size} words", window_positions(focus, kernel_size, 1, count), sides),
+        ContextRow(f"{STACK} such convolutions", window_positions(focus, kernel_size, STACK, count), sides),
+        ContextRow("Recurrent network", [range(focus + 1)], everywhere, recurrent=True),
+        ContextRow("Self-attention", [range(count)], everywhere, rise=68.0),
     ]
     seen = {row.title: len(row.layers[0]) for row in rows}
     diagram = Diagram()
@@ -107,7 +107,7 @@ def draw_window(model: Model | None = None, text: str = "") -> Figure:
     )
 
 
-def _edges(diagram: Diagram, row: Row, focus: int, x0: float, step: float, base: float) -> None:
+def _edges(diagram: Diagram, row: ContextRow, focus: int, x0: float, step: float, base: float) -> None:
     def at(number: int, depth: int) -> tuple[float, float]:
         return x0 + step * number, base - row.rise * depth
 
@@ -147,10 +147,11 @@ def draw_cnn(model: Model | None = None, text: str = "") -> Figure:
     for number, word in enumerate(words):
         diagram.label(word, left - 10, matrix.top + row * (number + 0.5), anchor="end")
     unit = system.units
-    _stage(diagram, matrix.x, "Embeddings", f"{len(words)} {unit} × {system.width}")
+    head = min(0.0, matrix.top) - 46
+    _stage(diagram, matrix.x, head, "Embeddings", f"{len(words)} {unit} × {system.width}")
     maps, pooled = matrix.right + 150, matrix.right + 300
-    _stage(diagram, maps, "Feature maps", f"{system.filters} per kernel size")
-    _stage(diagram, pooled, "Max over time", f"{total} features")
+    _stage(diagram, maps, head, "Feature maps", f"{system.filters} per kernel size")
+    _stage(diagram, pooled, head, "Max over time", f"{total} features")
     joined = Area(pooled - 9, (height - 46) / 2 + 10 - 16 * len(sizes), 18, 32 * len(sizes))
     for number, size in enumerate(sizes):
         kind = f"node tint{number % 6}"
@@ -168,7 +169,7 @@ def draw_cnn(model: Model | None = None, text: str = "") -> Figure:
         diagram.arrow((window.right, window.bottom), (hit.left, hit.bottom), kind=wire, tip=False)
         each = (size * system.width + 1) * system.filters
         label = f"{size} × {system.width}, {each:,} parameters"
-        diagram.label(label, maps, top + map_height + 16, size="small", colour="faint halo")
+        diagram.label(label, grid.left, top + map_height + 16, anchor="start", size="small", colour="faint halo")
         part = Area(joined.left, joined.top + 32 * number, joined.width, 32)
         diagram.cells(part, 2, 1, kind=f"cell tint{number % 6}")
         diagram.arrow((grid.right + 8, grid.top), part.before, kind="wire weak", tip=False)
@@ -176,7 +177,7 @@ def draw_cnn(model: Model | None = None, text: str = "") -> Figure:
     names = list(model.task.labels.names) if model and model.task and len(model.task.labels.names) <= 6 else []
     shown = names or [f"class {number + 1}" for number in range(min(outputs, 4))]
     x = pooled + 150
-    _stage(diagram, x, "Linear, softmax", f"{total} × {outputs}, dropout {system.dropout:g}")
+    _stage(diagram, x, head, "Linear, softmax", f"{total} × {outputs}, dropout {system.dropout:g}")
     width = fitted_width(*shown, least=70)
     for number, name in enumerate(shown):
         y = joined.y + 34 * (number - (len(shown) - 1) / 2)
@@ -204,9 +205,9 @@ def draw_cnn(model: Model | None = None, text: str = "") -> Figure:
     )
 
 
-def _stage(diagram: Diagram, x: float, title: str, note: str) -> None:
-    diagram.label(title, x, -46)
-    diagram.label(note, x, -46 + SMALL * 1.6, size="small", colour="faint")
+def _stage(diagram: Diagram, x: float, y: float, title: str, note: str) -> None:
+    diagram.label(title, x, y)
+    diagram.label(note, x, y + SMALL * 1.6, size="small", colour="faint")
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

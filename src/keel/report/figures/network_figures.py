@@ -9,7 +9,7 @@ from keel.model import Model
 from keel.nn.meta_device import meta_device
 from keel.report.diagram import Area, Diagram, Point, centered, fitted_width, sub
 from keel.report.figures.figure import Figure, encoder_parameters, model_name
-from keel.systems.bert import Bert
+from keel.systems.bert import Bert, BertEncoder
 from keel.systems.elmo import Elmo
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
@@ -187,7 +187,8 @@ def draw_block(model: Model | None = None) -> Figure:
     kinds = {attention: "node tint0", mlp: "node tint1", norm: "node tint4"}
     y = 0.0
     x = 0.0
-    embedding_parts = "token + position" if causal else "token + segment + position"
+    segments = isinstance(encoder, BertEncoder) and encoder.segments is not None
+    embedding_parts = "token + segment + position" if segments else "token + position"
     embedded = getattr(system, "embedding_width", width)
     table = f"{vocab_size:,} × {embedded} tokens, {system.max_positions:,} × {embedded} positions"
     wide = max(fitted_width(table, size="small"), fitted_width(f"Embeddings: {embedding_parts}"))

@@ -70,8 +70,10 @@ def draw_unrolled(model: Model | None = None, text: str = "") -> Figure:
         for layer in shown:
             name = sub("H", index) if count == 1 else f"{sub('H', index)}⁽{_superscript(layer)}⁾"
             found[layer] = diagram.box(centered(x, rows[layer], 64, BOX), name, kind="node tint0")
-            gap = shown.index(layer) and layer - shown[shown.index(layer) - 1] > 1
+            gap = count - len(shown) if layer == count else 0
             diagram.arrow(below.above, found[layer].below, kind="wire dashed" if gap else "wire colour2")
+            if gap:
+                diagram.label(f"{gap} more", x + 8, (below.top + found[layer].bottom) / 2, anchor="start", size="small")
             below = found[layer]
         diagram.arrow(below.above, outputs.below, kind="wire colour1")
         diagram.label(sub("W", "xh"), x + 8, (inputs.top + found[1].bottom) / 2, anchor="start", size="small")
@@ -101,10 +103,7 @@ def draw_unrolled(model: Model | None = None, text: str = "") -> Figure:
     width = start + step * len(words)
     for layer in shown:
         diagram.arrow(before[layer], (width + 26, rows[layer]), kind="wire colour0")
-    skipped = count - len(shown)
     _describe(diagram, shape, bottom + 62, width)
-    if skipped:
-        diagram.label(f"{skipped} more", start - 18, (rows[1] + rows[count]) / 2, anchor="end", size="small")
     name = CELL_NAMES[shape.cell]
     each = f"{count} {name} layer{'s' * (count > 1)}"
     more = " A second network of the same shape reads from right to left." if shape.bidirectional else ""

@@ -60,9 +60,9 @@ def draw_sizes(model: Model | None = None) -> Figure:
     columns = {"year": names + 30, "layers": names + 84, "width": names + 142, "heads": names + 196}
     digits = max(label_width(f"{count:,}") for _, count in counted)
     right = columns["heads"] + 24 + digits
-    plot = Area(right + 30, 16, 380, 26 * len(counted))
     low = math.floor(math.log10(counted[0][1]))
     high = math.ceil(math.log10(counted[-1][1]))
+    plot = Area(right + 30, 16, max(380.0, 44.0 * (high - low)), 26 * len(counted))
     scale = linear_scale(low, high, plot.left, plot.right)
     for name, x in columns.items():
         diagram.label(name, x, 0, anchor="end", size="small", colour="faint")
@@ -107,8 +107,8 @@ def _shape(size: Size) -> tuple[str, str, str, str]:
 
 
 def _power(power: int) -> str:
-    unit = {6: "1 million", 7: "10 million", 8: "100 million", 9: "1 billion", 10: "10 billion", 11: "100 billion"}
-    return unit.get(power, "" if power > 11 else f"{10**power:,}")
+    """A power of ten in short: 10K, 100M, 1B."""
+    return f"{10 ** (power % 3)}{dict(enumerate(('', 'K', 'M', 'B', 'T'))).get(power // 3, f'e{power - power % 3}')}"
 
 
 def draw_family_tree() -> Figure:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch import nn
+
 from keel.errors import UsageError
 from keel.model import Model
 from keel.report.diagram import Area, Diagram, centered, fitted_width, label_width
@@ -57,12 +59,13 @@ def draw_heads(model: Model | None = None) -> Figure:
     diagram = Diagram()
     numbers: dict[str, object] = {"layers": system.layers, "width": system.width, "heads": system.heads}
     for number, head in enumerate(HEADS):
-        own = model is not None and model.task is not None and model.task.name == head.task
-        outputs = head.outputs
-        if own and model is not None and model.task is not None and head.task not in ("answer", "choose"):
-            outputs = model.task.labels.outputs
-        weights = system.width * outputs + outputs
-        shape = f"linear {system.width} × {outputs}"
+        own = model.task if model is not None and model.task and model.task.name == head.task else None
+        classifier = getattr(own, "classifier", None)
+        inputs, outputs = system.width, head.outputs
+        if isinstance(classifier, nn.Linear):
+            inputs, outputs = classifier.in_features, classifier.out_features
+        weights = inputs * outputs + outputs
+        shape = f"linear {inputs} × {outputs}"
         if not outputs:
             # A dense layer, a layer norm and a bias; the matrix of words is that of the embeddings.
             width = system.embedding_width
@@ -70,7 +73,7 @@ def draw_heads(model: Model | None = None) -> Figure:
             shape = f"tied {width} × {vocab_size:,}"
         numbers[f"{head.task} head parameters"] = weights
         left, top = (PANEL + GAP) * (number % 2), 284.0 * (number // 2)
-        _head_panel(diagram, head, left, top, system, shape, weights, own)
+        _head_panel(diagram, head, left, top, system.name.upper(), shape, weights, own=own is not None)
     name = "BERT-base" if model is None else model_name(model)
     pooler = system.width * system.width + system.width
     numbers["pooler parameters"] = pooler
@@ -87,7 +90,7 @@ def draw_heads(model: Model | None = None) -> Figure:
 
 
 def _head_panel(
-    diagram: Diagram, head: Head, left: float, top: float, system: Bert, shape: str, weights: int, own: bool
+    diagram: Diagram, head: Head, left: float, top: float, system: str, shape: str, weights: int, *, own: bool
 ) -> None:
     diagram.label(head.title, left, top, anchor="start", size="heading", colour="accent" if own else "")
     diagram.label(f"{head.task}: {head.examples}", left, top + 21, anchor="start", size="small", colour="faint")
@@ -95,7 +98,7 @@ def _head_panel(
     step = PANEL / len(tokens)
     xs = [left + step * (number + 0.5) for number in range(len(tokens))]
     bottom, body = top + 234, top + 180
-    encoder = diagram.box(Area(left, body - 17, PANEL, 34), "BERT", kind="node tint0")
+    encoder = diagram.box(Area(left, body - 17, PANEL, 34), system, kind="node tint0")
     for number, (x, token) in enumerate(zip(xs, tokens, strict=True)):
         special = token.startswith("[")
         name = token if special else token.translate(SUBSCRIPTS)
