@@ -238,6 +238,12 @@ def test_the_figure_of_tasks_has_a_dot_for_each_supported_one() -> None:
     assert len(filled) == supported
 
 
+def test_the_input_of_a_figure_is_there_for_programs() -> None:
+    found = keel.figure("input", model=new(BERT), text="a fine day", second="今天").to_dict()
+    assert found["input"]["tokens"] == ["[CLS]", "a", "fine", "day", "[SEP]", "今天", "[SEP]"]
+    assert found["input"]["segments"] == [0, 0, 0, 0, 0, 1, 1]
+
+
 def test_user_text_is_escaped_and_shown(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_words(["<script>", "alert", "今天"])
     model = Model(system=BERT, encoder=BERT.build_encoder(len(tokenizer)), tokenizer=tokenizer)

@@ -1,6 +1,7 @@
 """Figures of networks, tasks and inputs, from the configurations of systems and models."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -33,7 +34,7 @@ class FigureKind(NamedTuple):
 
 def _input_figure(model: Model, text: str, second: str = "") -> Figure:
     view = input_view(model, text, second)
-    return draw_input(
+    found = draw_input(
         view.tokens,
         view.ids,
         None if view.segments is None else [*map(segment_name, view.segments)],
@@ -43,6 +44,7 @@ def _input_figure(model: Model, text: str, second: str = "") -> Figure:
         left_out=view.left_out,
         name=model_name(model),
     )
+    return replace(found, details={"input": view.to_dict()})
 
 
 FIGURES = {

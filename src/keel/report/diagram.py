@@ -190,22 +190,6 @@ class Diagram:
         left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
         return self._grow(Area(left, y - pixels / 2, width, pixels))
 
-    def paragraph(
-        self, text: str, x: float, y: float, width: float, *, size: TextSize = "small", colour: str = "faint"
-    ) -> Area:
-        """Left-aligned lines of at most `width` pixels, the first at height `y`."""
-        lines: list[str] = [""]
-        for word in text.split():
-            joined = f"{lines[-1]} {word}".strip()
-            if lines[-1] and label_width(joined, size) > width:
-                lines.append(word)
-            else:
-                lines[-1] = joined
-        step = SIZES[size] * 1.45
-        for number, line in enumerate(lines):
-            self.label(line, x, y + number * step, anchor="start", size=size, colour=colour)
-        return Area(x, y - step / 2, width, step * len(lines))
-
     def picture(self, title: str) -> Element:
         """The SVG element."""
         left, top = self._left - MARGIN, self._top - MARGIN

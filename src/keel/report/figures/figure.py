@@ -29,6 +29,8 @@ class Figure:
     caption: str
     picture: Element = field(repr=False)
     numbers: Mapping[str, Any]
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Further data for programs, such as all tokens."""
 
     def lines(self) -> list[str]:
         rows = [(name, _shown(value)) for name, value in self.numbers.items()]
@@ -37,7 +39,7 @@ class Figure:
         return [self.title, "", *wrapped, "", *textwrap.wrap(self.caption, COLUMNS)]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "caption": self.caption, "numbers": dict(self.numbers)}
+        return {"title": self.title, "caption": self.caption, "numbers": dict(self.numbers), **self.details}
 
 
 def _shown(value: Any) -> str:

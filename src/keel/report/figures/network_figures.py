@@ -50,7 +50,7 @@ class Network(NamedTuple):
 
 
 PUBLISHED = (
-    Network("ELMo", Elmo(), 1, "two directions, trained separately"),
+    Network("ELMo", Elmo(), 1, "one stack per direction"),
     Network("GPT", Gpt.sized("gpt1"), 40_478, "left to right"),
     Network("BERT", Bert(), 30_522, "left and right context in every layer"),
 )
