@@ -11,6 +11,7 @@ from keel.api.figures import *
 from keel.api.finetuning import *
 from keel.api.glue_benchmark import *
 from keel.api.inference import *
+from keel.api.inspection import *
 from keel.api.pretraining import *
 from keel.api.prompting import *
 from keel.api.settings import *
@@ -28,6 +29,7 @@ from keel.data.tokenizer import Tokenizer as Tokenizer
 from keel.errors import Interrupted as Interrupted
 from keel.errors import KeelError as KeelError
 from keel.errors import UsageError as UsageError
+from keel.explain.attention_weights import Attention as Attention
 from keel.explain.layer_weights import Layers as Layers
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity

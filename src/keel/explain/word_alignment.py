@@ -99,7 +99,7 @@ def _group_words(
     around it are words of their own."""
     last = first + len(encoding.ids)
     single = [[position] for position in range(len(ids))]
-    words = [[first + position for position in group] for group in _words(encoding, text)]
+    words = [[first + position for position in group] for group in word_positions(encoding, text)]
     groups = [*single[:first], *(single[first:last] if subwords else words), *single[last:]]
 
     def name(positions: list[int]) -> str:
@@ -111,7 +111,7 @@ def _group_words(
     return [(name(positions), positions) for positions in groups]
 
 
-def _words(encoding: Encoding, text: str) -> Iterator[list[int]]:
+def word_positions(encoding: Encoding, text: str) -> Iterator[list[int]]:
     """Token positions of each word; next to a Chinese character, each token of whole characters is a word."""
     for _, word in groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
         group: list[int] = []

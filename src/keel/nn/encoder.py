@@ -1,6 +1,6 @@
 """Encoder and decoder: the interfaces of all networks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -28,6 +28,17 @@ class Recorder(Protocol):
     def __call__(self, name: str, layer: int, value: Tensor) -> None: ...
 
 
+@dataclass(frozen=True)
+class SelectedLayers:
+    """A recorder of some layers, numbered from 0: the others compute no attention weights."""
+
+    record: Recorder
+    layers: Collection[int]
+
+    def __call__(self, name: str, layer: int, value: Tensor) -> None:
+        self.record(name, layer, value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForwardOptions:
     """What a forward pass of an encoder continues and returns."""
@@ -39,8 +50,10 @@ class ForwardOptions:
     record: Recorder | None = None
 
     def layer_recorder(self, layer: int) -> Callable[[str, Tensor], None] | None:
-        """The recorder of one layer, if anything is recorded."""
+        """The recorder of one layer, if anything is recorded there."""
         record = self.record
+        if isinstance(record, SelectedLayers) and layer not in record.layers:
+            return None
         return None if record is None else lambda name, value: record(name, layer, value)
 
 

@@ -137,8 +137,10 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, u
     return svg
 
 
-def heat_map(across: Sequence[str], down: Sequence[str], weights: np.ndarray) -> Element:
-    """Heat map of weights [down, across] between 0 and 1, with labels above and on the left."""
+def heat_map(
+    across: Sequence[str], down: Sequence[str], weights: np.ndarray, *, full: float = 1.0, digits: int = 2
+) -> Element:
+    """Heat map of weights [down, across] between 0 and `full`, with labels above and on the left."""
     left = max(map(text_width, down), default=0.0) + GAP
     rising = max(map(text_width, across), default=0.0)
     top = rising * SLOPE + 2 * GAP
@@ -153,9 +155,10 @@ def heat_map(across: Sequence[str], down: Sequence[str], weights: np.ndarray) ->
         y = top + SIDE * row
         svg.append(tag("text", name, x=left - GAP, y=y + SIDE * 0.68, text_anchor="end"))
         for column, other in enumerate(across):
-            share = float(np.clip(weights[row, column], 0, 1))
-            square = {"x": left + SIDE * column, "y": y, "width": SIDE, "height": SIDE, "fill_opacity": f"{share:.3f}"}
-            svg.append(tag("rect", tag("title", f"{name} - {other}: {share:.2f}"), class_="mark", **square))
+            share = float(np.clip(weights[row, column], 0, full))
+            square = {"x": left + SIDE * column, "y": y, "width": SIDE, "height": SIDE}
+            square["fill_opacity"] = f"{share / (full or 1.0):.3f}"
+            svg.append(tag("rect", tag("title", f"{name} - {other}: {share:.{digits}f}"), class_="mark", **square))
     for number in range(len(across) + 1):
         x = left + SIDE * number
         svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=bottom))

@@ -1,5 +1,7 @@
 """HTML page of sections, texts, tables and figures in one file."""
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -33,12 +35,18 @@ def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
 
 
 class Page:
-    """HTML page; every method appends to it. `facts` are metadata for programs."""
+    """HTML page; every method appends to it. `facts` are metadata for programs, `style` further rules of CSS."""
 
     def __init__(
-        self, title: str, lead: str = "", *, layout: Layout = "column", facts: Mapping[str, str] | None = None
+        self,
+        title: str,
+        lead: str = "",
+        *,
+        layout: Layout = "column",
+        facts: Mapping[str, str] | None = None,
+        style: str = "",
     ):
-        self.title = title
+        self.title, self._style = title, style
         self.facts_for_programs = dict(facts or {})
         self._main = tag("main", tag("h1", title), class_=None if layout == "column" else layout)
         self._scripts: list[Element] = []
@@ -97,15 +105,28 @@ class Page:
         self._main.append(tag("nav", *labelled))
         self._scripts += [tag("div", id="tip", hidden="hidden"), tag("script", text)]
 
+    def data(self, id: str, text: str) -> None:
+        """Add data for the script, such as JSON; it is not executed."""
+        assert "<" not in text, "it would end the element"
+        self._scripts.insert(0, tag("script", text, type="application/json", id=id))
+
+    def _policy(self) -> str:
+        """Content Security Policy: the page makes no request, and no script runs but its own."""
+        programs = (each.text or "" for each in self._scripts if each.tag == "script" and not each.get("type"))
+        hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in programs]
+        scripts = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
+        return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}"
+
     def render(self) -> str:
         """The complete HTML."""
         head = tag(
             "head",
             tag("meta", charset="utf-8"),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", http_equiv="Content-Security-Policy", content=self._policy()),
             *(tag("meta", name=f"keel-{name}", content=value) for name, value in self.facts_for_programs.items()),
             tag("title", self.title),
-            tag("style", CSS),
+            tag("style", CSS + self._style),
         )
         document = tag("html", head, tag("body", self._main, *self._scripts), lang="en")
         return "<!DOCTYPE html>\n" + tostring(document, encoding="unicode", method="html") + "\n"

@@ -1,0 +1,47 @@
+"""Commands that look inside a model: attention."""
+
+from argparse import Namespace
+
+from keel.api import inspection
+from keel.cli.command import (
+    Answer,
+    argument,
+    arguments_of,
+    command,
+    device_flags,
+    encoding_flag,
+    load,
+    model_flag,
+    optional_value,
+    prompt_of,
+)
+from keel.errors import UsageError
+from keel.events import note
+from keel.report.console import Console
+
+MAX_JSON = 4_000_000
+"""Weights that --json prints."""
+
+
+@command(
+    "inspect",
+    "TEXT [SECOND] [--model M]",
+    argument("text", "TEXT|FILE|-", "A text."),
+    argument("second", "SECOND", "Second text of a pair, or the target of an encoder-decoder.", nargs="?", default=""),
+    model_flag("A folder of a Transformer (bert, electra, gpt) or of a seq2seq model."),
+    arguments_of(inspection.attention, from_word="WORD", to_word="WORD", layer="N", head="N", out="FILE"),
+    optional_value("--merge", "words"),
+    encoding_flag,
+    device_flags,
+)
+def attention(options: Namespace, console: Console) -> Answer:
+    """Attention weights of a text in all layers and heads."""
+    text, settings = prompt_of(options, console), options.settings
+    model = load(options, console, f"{text} {options.second}", "encoder")
+    found = inspection.attention(text, options.second, model=model, on_event=console, **settings)
+    if "out" in settings:
+        note(console, f"figure: {settings['out']}")
+    if options.json and found.weights.size > MAX_JSON:
+        what = f"--json would print {found.weights.size:,} weights"
+        raise UsageError(f"{what}: choose some with --layer and --head, or use keel.attention in Python")
+    return Answer(lines=found.lines(), data=found.to_dict() if options.json else None)

@@ -1,0 +1,402 @@
+"""Attention weights of a text in all layers and heads: self-attention, masked self-attention and cross-attention.
+
+Layers and heads are numbered from 1, as in papers and by `--layer` elsewhere, where 0 are the embeddings.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from rich.cells import cell_len, set_cell_size
+from torch import Tensor
+
+from keel.data.token_batch import TokenBatch
+from keel.data.tokenizer import Tokenizer
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note, pluralize
+from keel.explain.text_tokens import Merge, TextToken, find_word, merge_columns, merge_rows, text_tokens
+from keel.model import Model
+from keel.nn.encoder import Recorder, SelectedLayers
+from keel.nn.inference_loop import eval_mode
+from keel.nn.multihead_attention import MultiHeadAttention
+from keel.systems.capabilities import LanguageModelSystem
+from keel.tasks.sequence_to_sequence import SequenceToSequence
+
+AttentionKind = Literal["encoder", "decoder", "cross"]
+RECORDED: dict[AttentionKind, tuple[str, ...]] = {
+    "encoder": ("attention",),
+    "decoder": ("attention", "masked_attention"),
+    "cross": ("cross_attention", "alignment"),
+}
+"""The names under which networks record each kind."""
+TITLES: dict[AttentionKind, str] = {
+    "encoder": "self-attention of the encoder",
+    "decoder": "masked self-attention of the decoder",
+    "cross": "cross-attention of the decoder to the source",
+}
+SINK = "<sink>"
+"""The learned vector before the first token that a GPT with `sink` attends to."""
+TOP = 3
+"""Tokens that a line shows for one token."""
+MAX_LINES = 40
+"""Tokens that the lines of one head show."""
+HEADS_PER_LINE = 16
+NAME_WIDTH = 16
+"""Columns of a terminal for a token."""
+STRONGEST = 5
+"""Heads that are listed for two words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Attention weights: how much each token (query) attends to each token (key)."""
+
+    model: str
+    kind: AttentionKind
+    queries: list[str]
+    """Tokens or words that attend; with cross-attention, the target tokens that the decoder predicts."""
+    keys: list[str]
+    """Tokens or words that are attended to."""
+    layers: list[int]
+    """Numbers of the layers, from 1."""
+    heads: list[int]
+    """Numbers of the heads, from 1."""
+    weights: np.ndarray  # [layers, heads, queries, keys] float32
+    """Each row sums to 1; words get the sum of the weights of their subwords, and give the mean."""
+    uniform: np.ndarray  # [queries, keys]
+    """The same if each token attended equally to all that it can attend to."""
+    separators: list[int]
+    """Positions of [SEP] among the keys."""
+    merge: Merge = "none"
+    from_word: str = ""
+    from_positions: Sequence[int] = ()
+    """Positions of `from_word` among the queries."""
+    to_word: str = ""
+    to_positions: Sequence[int] = ()
+    """Positions of `to_word` among the keys."""
+
+    @property
+    def title(self) -> str:
+        """The kind of attention."""
+        return TITLES[self.kind]
+
+    @cached_property
+    def first_token_shares(self) -> np.ndarray:
+        """[layers, heads] share of attention to the first token, the mean over all other tokens."""
+        return self._shares(self.weights, [0])
+
+    @cached_property
+    def separator_shares(self) -> np.ndarray:
+        """[layers, heads] share of attention to all [SEP], the mean over all other tokens; zeros without any."""
+        return self._shares(self.weights, self.separators)
+
+    @property
+    def uniform_shares(self) -> tuple[float, float]:
+        """The shares of the first token and of [SEP] if attention were uniform."""
+        first, separator = (self._shares(self.uniform, positions) for positions in ([0], self.separators))
+        return float(first), float(separator)
+
+    def between(self) -> np.ndarray:
+        """[layers, heads] attention from `from_word` to `to_word`: the mean over its tokens, of the sum over those of
+        the other; all tokens where no word is named for the queries."""
+        chosen = self.weights[:, :, self.from_positions] if self.from_word else self.weights
+        return chosen[..., list(self.to_positions)].sum(-1).mean(-1)
+
+    def head(self, layer: int, head: int) -> np.ndarray:
+        """[queries, keys] weights of one head."""
+        return self.weights[self.layers.index(layer), self.heads.index(head)]
+
+    def strongest(self, values: np.ndarray, count: int = STRONGEST) -> list[tuple[int, int, float]]:
+        """(layer, head, value) of the largest values [layers, heads], in descending order."""
+        order = np.argsort(-values, axis=None, kind="stable")[:count]
+        found = [(*divmod(int(index), len(self.heads)), float(values.flat[index])) for index in order]
+        return [(self.layers[row], self.heads[column], value) for row, column, value in found]
+
+    def _shares(self, weights: np.ndarray, positions: Sequence[int]) -> np.ndarray:
+        """[...] mean share of these keys in weights [..., queries, keys]; a token's attention to itself is left out, as
+        the first token of a decoder attends to nothing else."""
+        own = set(positions) if self.kind != "cross" else set()
+        others = [query for query in range(len(self.queries)) if query not in own] or [*range(len(self.queries))]
+        return weights[..., others, :][..., list(positions)].sum(-1).mean(-1)
+
+    def lines(self) -> list[str]:
+        """Text of at most 80 columns: two named words through all heads, one head by its tokens, or the shares of the
+        first token and of [SEP] in all heads."""
+        sizes = f"{pluralize(len(self.layers), 'layer')} x {pluralize(len(self.heads), 'head')}"
+        over = f"{len(self.queries)} x {len(self.keys)}" if self.kind == "cross" else str(len(self.keys))
+        head = [f"{self.model}: {self.title}", f"{sizes}, {over} {'tokens' if self.merge == 'none' else 'words'}", ""]
+        if self.from_word and self.to_word:
+            return [*head, *self._pair_lines()]
+        if self.from_word or self.to_word:
+            return [*head, *self._word_lines()]
+        if self.weights.shape[:2] == (1, 1):
+            return [*head, *self._head_lines()]
+        return [*head, *self._share_lines()]
+
+    def _pair_lines(self) -> list[str]:
+        found = self.between()
+        strongest = [f"layer {layer} head {head}: {value:.3f}" for layer, head, value in self.strongest(found)]
+        title = f"attention from {self.from_word!r} to {self.to_word!r}, in percent"
+        return [title, *self._grid_lines(found), "", "strongest", *(f"  {line}" for line in strongest)]
+
+    def _word_lines(self) -> list[str]:
+        mean = self.weights.mean((0, 1))
+        if self.from_word:
+            names, shares = self.keys, mean[list(self.from_positions)].mean(0)
+            title = f"attention from {self.from_word!r}"
+        else:
+            names, shares = self.queries, mean[:, list(self.to_positions)].sum(1)
+            title = f"attention to {self.to_word!r}"
+        order = np.argsort(-shares, kind="stable")[: 4 * TOP]
+        return [f"{title}, mean over heads", *(f"{shares[n]:.3f}  {names[n]}" for n in order)]
+
+    def _head_lines(self) -> list[str]:
+        shown = [_cut(name) for name in self.queries[:MAX_LINES]]
+        width = max(map(cell_len, shown))
+        lines = [f"layer {self.layers[0]}, head {self.heads[0]}: the tokens that each attends to most"]
+        for name, row in zip(shown, self.weights[0, 0], strict=False):
+            best = np.argsort(-row, kind="stable")[:TOP]
+            cells = "  ".join(f"{row[key]:.2f} {_cut(self.keys[key])}" for key in best if row[key] > 0)
+            lines.append(f"{' ' * (width - cell_len(name))}{name}  {cells}")
+        if len(self.queries) > MAX_LINES:
+            lines.append(f"showing {MAX_LINES} of {len(self.queries):,}: --json and --out show all")
+        return lines
+
+    def _share_lines(self) -> list[str]:
+        first, separator = self.uniform_shares
+        title = f"attention to the first token, {_cut(self.keys[0])}, in percent (uniform: {100 * first:.0f})"
+        lines = [title, *self._grid_lines(self.first_token_shares)]
+        if self.separators:
+            title = f"attention to {self.keys[self.separators[0]]}, in percent (uniform: {100 * separator:.0f})"
+            lines += ["", title, *self._grid_lines(self.separator_shares)]
+        return lines
+
+    def _grid_lines(self, values: np.ndarray) -> list[str]:
+        """Percentages [layers, heads], at most 16 heads in a line."""
+        lines: list[str] = []
+        for start in range(0, len(self.heads), HEADS_PER_LINE):
+            part = slice(start, start + HEADS_PER_LINE)
+            lines.append("  head" + "".join(f"{number:4}" for number in self.heads[part]))
+            for layer, row in zip(self.layers, values, strict=True):
+                lines.append(f"{layer:6}" + "".join(f"{100 * value:4.0f}" for value in row[part]))
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        named = {"from": self.from_word, "to": self.to_word}
+        first, separator = self.uniform_shares
+        found = {
+            "model": self.model,
+            "kind": self.kind,
+            "merge": self.merge,
+            "layers": self.layers,
+            "heads": self.heads,
+            "queries": self.queries,
+            "keys": self.keys,
+            "first_token_share": _rounded(self.first_token_shares),
+            "separator_share": _rounded(self.separator_shares) if self.separators else None,
+            "uniform_share": {"first_token": round(first, 6), "separator": round(separator, 6)},
+            **{name: word for name, word in named.items() if word},
+        }
+        if self.to_word:
+            found["between"] = _rounded(self.between())
+        return {**found, "weights": _rounded(self.weights)}
+
+
+def attention_weights(
+    model: Model,
+    text: str,
+    second: str = "",
+    *,
+    kind: AttentionKind | Literal["auto"] = "auto",
+    layers: Sequence[int] = (),
+    heads: Sequence[int] = (),
+    merge: Merge = "none",
+    from_word: str = "",
+    to_word: str = "",
+    on_event: OnEvent = ignore,
+) -> Attention:
+    """Attention weights of a text or a pair; of an encoder-decoder, `second` is the target, by default the model's own.
+
+    Only the chosen `layers` and `heads` are recorded, by default all; -1 is the last one. A causal language model
+    without a task reads the text alone, without special tokens. Texts beyond the maximum length are truncated with a
+    note.
+    """
+    for value, choices, flag in ((merge, get_args(Merge), "--merge"), (kind, ("auto", *RECORDED), "--kind")):
+        if value not in choices:
+            raise UsageError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
+    if not text.strip():
+        raise UsageError("the text is empty: give a text")
+    title = model.card.title or model.system.name
+    task = model.task
+    if isinstance(task, SequenceToSequence) and kind != "encoder":
+        if not second.strip():
+            second = str(model.predict(text))
+            note(on_event, f"target: {second}")
+        network = _decoder_network(model, task, "cross" if kind == "auto" else kind, (text, second), merge, on_event)
+    else:
+        network = _encoder_network(model, title, (text, second), merge, on_event)
+        if kind not in ("auto", network.kind):
+            raise UsageError(f"{title} has {TITLES[network.kind]} only: leave out --kind")
+    rows, columns = _numbers(layers, network.layers, "layer"), _numbers(heads, network.heads, "head")
+    recorded: dict[int, np.ndarray] = {}
+
+    def record(name: str, layer: int, value: Tensor) -> None:
+        if name in RECORDED[network.kind]:
+            weights = value[0] if value.ndim == 4 else value  # seq2seq has one head: [1, target, source]
+            recorded[layer] = weights[[column - 1 for column in columns]].float().cpu().numpy()
+
+    with torch.inference_mode(), eval_mode(model.encoder), eval_mode(task):
+        network.run(SelectedLayers(record, {row - 1 for row in rows}))
+    weights = np.stack([recorded[row - 1] for row in rows])  # [layers, heads, queries, keys]
+    queries, keys = network.queries, network.keys
+    uniform = np.ones(weights.shape[-2:], np.float32)
+    uniform = np.tril(uniform) if network.kind == "decoder" else uniform
+    uniform /= uniform.sum(1, keepdims=True)
+    if merge != "none":
+        weights, uniform = (merge_rows(merge_columns(each, keys), queries) for each in (weights, uniform))
+    texts = text, second
+    return Attention(
+        model=title,
+        kind=network.kind,
+        queries=[each.name for each in queries],
+        keys=[each.name for each in keys],
+        layers=rows,
+        heads=columns,
+        weights=weights,
+        uniform=uniform,
+        separators=[number for number, each in enumerate(keys) if each.text < 0 and each.name == network.separator],
+        merge=merge,
+        from_word=from_word,
+        from_positions=find_word(queries, texts, from_word, "from") if from_word else (),
+        to_word=to_word,
+        to_positions=find_word(keys, texts, to_word, "to") if to_word else (),
+    )
+
+
+class _Network(NamedTuple):
+    """A network with its input: what it attends with, and how it is run."""
+
+    kind: AttentionKind
+    queries: list[TextToken]
+    keys: list[TextToken]
+    layers: int
+    heads: int
+    separator: str
+    """The token of [SEP]; empty if there is none."""
+    run: Callable[[Recorder], object]
+
+
+def _encoder_network(model: Model, title: str, texts: tuple[str, str], merge: Merge, on_event: OnEvent) -> _Network:
+    """Self-attention of an encoder, or of a decoder-only language model."""
+    system, tokenizer, encoder = model.system, model.tokenizer, model.encoder
+    modules = [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
+    if not modules:
+        remedy = "use a Transformer such as bert, electra or gpt"
+        if isinstance(model.task, SequenceToSequence):
+            remedy = "leave out --kind for the cross-attention of its decoder"
+        raise UsageError(f"{title} ({system.name}) computes no self-attention: {remedy}")
+    paired, alone = bool(texts[1].strip()), model.task is None and isinstance(system, LanguageModelSystem)
+    if paired and (alone or isinstance(model.task, SequenceToSequence)):
+        what = "is a causal language model, which reads one text" if alone else "encodes the source only"
+        raise UsageError(f"{title} {what}: leave out the second text")
+    first, second = (tokenizer.encode(text) for text in texts)
+    room = system.max_length if alone else system.max_text_length(tokenizer, pair=paired)
+    count = len(first.ids) + len(second.ids)
+    if count > room:
+        kept = max(room - len(second.ids), room // 2) if paired else room
+        first = first.truncate(kept)
+        second = second.truncate(room - len(first.ids))
+        note(on_event, f"the text has {count:,} tokens: truncated to the first {room:,} that the model reads")
+    if alone:
+        ids, segments, starts = first.ids, [0] * len(first.ids), [0]
+    else:
+        inputs = system.build_inputs(tokenizer, first.ids, second.ids if paired else None)
+        ids, segments = inputs.ids, inputs.segments
+        starts = [inputs.first_start, inputs.second_start] if paired else [inputs.first_start]
+    if not ids:
+        raise UsageError("the text has no tokens: give a text with words")
+    tokens = text_tokens(ids, [*zip(starts, (first, second), texts, strict=False)], tokenizer, merge)
+    if getattr(encoder, "sink", None) is not None:
+        shifted = [each._replace(positions=[1 + position for position in each.positions]) for each in tokens]
+        tokens = [TextToken(SINK, [0]), *shifted]
+    batch = TokenBatch.pad([ids], [segments]).to(model.device)
+    return _Network(
+        kind="decoder" if modules[0].causal else "encoder",
+        queries=tokens,
+        keys=tokens,
+        layers=len(encoder.blocks()),
+        heads=modules[0].heads,
+        separator=_separator(tokenizer),
+        run=lambda record: encoder(batch, record=record),
+    )
+
+
+def _decoder_network(
+    model: Model,
+    task: SequenceToSequence,
+    kind: AttentionKind,
+    texts: tuple[str, str],
+    merge: Merge,
+    on_event: OnEvent,
+) -> _Network:
+    """Cross-attention or masked self-attention of an encoder-decoder's decoder, which reads the target."""
+    system, encoder, decoder = model.system, model.encoder, task.decoder
+    modules = [module for module in decoder.modules() if isinstance(module, MultiHeadAttention)]
+    if kind == "decoder" and not modules:
+        raise UsageError(f"the decoder of {system.name} has cross-attention only: leave out --kind")
+    sides = (task.tokenizer, system.max_text_length(task.tokenizer)), (task.target_tokenizer, system.max_length - 1)
+    read, written = (tokenizer.encode(text) for (tokenizer, _), text in zip(sides, texts, strict=True))
+    for name, encoding, (_, room) in zip(("source", "target"), (read, written), sides, strict=True):
+        if len(encoding.ids) > room:
+            note(on_event, f"the {name} has {len(encoding.ids):,} tokens: truncated to the first {room:,}")
+    read, written = read.truncate(sides[0][1]), written.truncate(sides[1][1])
+    inputs = system.build_inputs(task.tokenizer, read.ids)
+    batch = TokenBatch.pad([inputs.ids]).to(model.device)
+    ids = [task.target_tokenizer.cls_id, *written.ids]
+    predicted = [*written.ids, task.target_tokenizer.sep_id]
+    _, target = texts
+
+    def run(record: Recorder) -> None:
+        memory = decoder.project_source(encoder(batch), batch)
+        decoder(torch.tensor([ids], device=model.device), memory, record=record)
+
+    if kind == "decoder":
+        queries = keys = text_tokens(ids, [(1, written, target)], task.target_tokenizer, merge, first=1)
+    else:
+        queries = text_tokens(predicted, [(0, written, target)], task.target_tokenizer, merge, first=1)
+        keys = text_tokens(inputs.ids, [(inputs.first_start, read, texts[0])], task.tokenizer, merge)
+    return _Network(
+        kind=kind,
+        queries=queries,
+        keys=keys,
+        layers=len(decoder.blocks()) or 1,
+        heads=modules[0].heads if modules else 1,
+        separator=_separator(task.tokenizer),
+        run=run,
+    )
+
+
+def _separator(tokenizer: Tokenizer) -> str:
+    return tokenizer.token_of(tokenizer.sep_id) if tokenizer.has_special_token("sep") else ""
+
+
+def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:
+    """The chosen numbers from 1 to `count` in ascending order, by default all; -1 is the last one."""
+    found = {number + count + 1 if number < 0 else number for number in chosen}
+    if wrong := [
+        number for number in chosen if (number + count + 1 if number < 0 else number) not in range(1, count + 1)
+    ]:
+        raise UsageError(f"there is no {name} {wrong[0]} with attention: choose from 1 to {count}")
+    return sorted(found) or [*range(1, count + 1)]
+
+
+def _rounded(values: np.ndarray) -> Any:
+    return values.astype(np.float64).round(6).tolist()
+
+
+def _cut(name: str) -> str:
+    """A token of at most `NAME_WIDTH` columns."""
+    return name if cell_len(name) <= NAME_WIDTH else f"{set_cell_size(name, NAME_WIDTH - 1).rstrip()}…"
