@@ -162,6 +162,7 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "ask": lambda models, source: keel.ask(source, "who?", model=models.gpt),
     "summarize": lambda models, source: keel.summarize(source, model=models.gpt),
     "similarity": lambda models, source: keel.similarity(source, "film", model=models.classifier),
+    "attention": lambda models, source: keel.attention(source, model=models.classifier),
     "analogy": lambda models, source: keel.analogy(source, model=models.bert),
     "odd": lambda models, source: keel.odd(source, model=models.bert),
     "nearest (query)": lambda models, source: keel.nearest(source, model=models.bert),

@@ -11,7 +11,7 @@ from keel.explain.attention_weights import Attention, AttentionKind, attention_w
 from keel.explain.text_tokens import Merge
 from keel.report.attention_charts import head_grid, head_matrix, head_numbers
 from keel.report.attention_page import HeadWeights, attention_page
-from keel.report.html_page import picture_file, write_picture
+from keel.report.html_page import picture_file, tag, write_picture
 
 __all__ = ["attention"]
 
@@ -80,12 +80,17 @@ def write_attention(path: str | Path, found: Attention) -> Path:
         for i, layer in enumerate(layers)
     ]
     named = bool(found.from_word and found.to_word)
+    words = f"from {found.from_word!r} to {found.to_word!r}"
     if path.suffix.lower() == ".svg":
         if named:
-            return write_picture(path, head_numbers(layers, heads, found.between()))
-        if found.weights.shape[:2] == (1, 1):
-            return write_picture(path, head_matrix(found.queries, found.keys, found.weights[0, 0]))
-        return write_picture(path, head_grid(layers, heads, found.weights, titles))
+            name, picture = words, head_numbers(layers, heads, found.between())
+        elif found.weights.shape[:2] == (1, 1):
+            name = f"layer {layers[0]}, head {heads[0]}"
+            picture = head_matrix(found.queries, found.keys, found.weights[0, 0])
+        else:
+            name, picture = "all heads", head_grid(layers, heads, found.weights, titles)
+        picture.insert(0, tag("title", f"Attention in {found.model}: {name}"))
+        return write_picture(path, picture)
     figures = [
         (
             f"Attention to {name}",
@@ -96,9 +101,8 @@ def write_attention(path: str | Path, found: Attention) -> Path:
         for name, shares, uniform in numbers
     ]
     if named:
-        title = f"From {found.from_word!r} to {found.to_word!r}"
-        caption = f"Attention from {found.from_word!r} to {found.to_word!r} in every head, in percent."
-        figures.insert(0, (title, head_numbers(layers, heads, found.between()), caption))
+        caption = f"Attention {words} in every head, in percent."
+        figures.insert(0, (f"Attention {words}", head_numbers(layers, heads, found.between()), caption))
     sizes = f"{pluralize(len(layers), 'layer')}, {pluralize(len(heads), 'head')} each"
     what = "tokens" if found.merge == "none" else "words"
     over = f"{len(found.queries)} target and {len(found.keys)} source" if found.kind == "cross" else len(found.keys)

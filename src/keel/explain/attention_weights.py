@@ -127,7 +127,11 @@ class Attention:
         first token and of [SEP] in all heads."""
         sizes = f"{pluralize(len(self.layers), 'layer')} x {pluralize(len(self.heads), 'head')}"
         over = f"{len(self.queries)} x {len(self.keys)}" if self.kind == "cross" else str(len(self.keys))
-        head = [f"{self.model}: {self.title}", f"{sizes}, {over} {'tokens' if self.merge == 'none' else 'words'}", ""]
+        head = [
+            f"{_cut(self.model, 30)}: {self.title}",
+            f"{sizes}, {over} {'tokens' if self.merge == 'none' else 'words'}",
+            "",
+        ]
         if self.from_word and self.to_word:
             return [*head, *self._pair_lines()]
         if self.from_word or self.to_word:
@@ -139,19 +143,19 @@ class Attention:
     def _pair_lines(self) -> list[str]:
         found = self.between()
         strongest = [f"layer {layer} head {head}: {value:.3f}" for layer, head, value in self.strongest(found)]
-        title = f"attention from {self.from_word!r} to {self.to_word!r}, in percent"
+        title = f"attention from {_cut(self.from_word)!r} to {_cut(self.to_word)!r}, in percent"
         return [title, *self._grid_lines(found), "", "strongest", *(f"  {line}" for line in strongest)]
 
     def _word_lines(self) -> list[str]:
         mean = self.weights.mean((0, 1))
         if self.from_word:
             names, shares = self.keys, mean[list(self.from_positions)].mean(0)
-            title = f"attention from {self.from_word!r}"
+            title = f"attention from {_cut(self.from_word)!r}"
         else:
             names, shares = self.queries, mean[:, list(self.to_positions)].sum(1)
-            title = f"attention to {self.to_word!r}"
+            title = f"attention to {_cut(self.to_word)!r}"
         order = np.argsort(-shares, kind="stable")[: 4 * TOP]
-        return [f"{title}, mean over heads", *(f"{shares[n]:.3f}  {names[n]}" for n in order)]
+        return [f"{title}, mean over heads", *(f"{shares[n]:.3f}  {_cut(names[n], 60)}" for n in order)]
 
     def _head_lines(self) -> list[str]:
         shown = [_cut(name) for name in self.queries[:MAX_LINES]]
@@ -297,7 +301,8 @@ def _encoder_network(model: Model, title: str, texts: tuple[str, str], merge: Me
         remedy = "use a Transformer such as bert, electra or gpt"
         if isinstance(model.task, SequenceToSequence):
             remedy = "leave out --kind for the cross-attention of its decoder"
-        raise UsageError(f"{title} ({system.name}) computes no self-attention: {remedy}")
+        name = title if title == system.name else f"{title} ({system.name})"
+        raise UsageError(f"{name} has no self-attention: {remedy}")
     paired, alone = bool(texts[1].strip()), model.task is None and isinstance(system, LanguageModelSystem)
     if paired and (alone or isinstance(model.task, SequenceToSequence)):
         what = "is a causal language model, which reads one text" if alone else "encodes the source only"
@@ -397,6 +402,6 @@ def _rounded(values: np.ndarray) -> Any:
     return values.astype(np.float64).round(6).tolist()
 
 
-def _cut(name: str) -> str:
-    """A token of at most `NAME_WIDTH` columns."""
-    return name if cell_len(name) <= NAME_WIDTH else f"{set_cell_size(name, NAME_WIDTH - 1).rstrip()}…"
+def _cut(name: str, width: int = NAME_WIDTH) -> str:
+    """A token of at most `width` columns of a terminal."""
+    return name if cell_len(name) <= width else f"{set_cell_size(name, width - 1).rstrip()}…"

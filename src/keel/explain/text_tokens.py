@@ -15,6 +15,9 @@ from keel.explain.word_senses import UNSPACED
 Merge = Literal["none", "words", "characters"]
 """Tokens; words, also of Chinese; or words, of Chinese characters."""
 
+SPACE = "␣"
+"""A token of whitespace."""
+
 
 class TextToken(NamedTuple):
     """A token or word of an input sequence."""
@@ -46,7 +49,7 @@ def text_tokens(
             whole = text[begin:end].strip()
             token = tokenizer.token_of(ids[start + group[0]])
             by_text = merge != "none" or tokenizer.kind == "bpe"  # whose tokens are written bytes
-            name = (whole or token) if by_text else token
+            name = (whole or (SPACE if text[begin:end] else token)) if by_text else token
             found.append(TextToken(name, [start + position for position in group], number, begin, end))
     return [*found, *(_special(tokenizer, ids, position) for position in range(_end(found), len(ids)))]
 

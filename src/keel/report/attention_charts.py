@@ -116,6 +116,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
         x = left + CELL * (column + 0.5)
         svg.append(tag("text", str(head), class_="faint", x=x, y=16, text_anchor="middle"))
     largest = float(shares.max()) or 1.0
+    decimals = 0 if largest >= 0.1 else 1
     for row, layer in enumerate(layers):
         y = top + CELL_HEIGHT * row
         svg.append(tag("text", f"layer {layer}", class_="faint", x=left - 8, y=y + 16, text_anchor="end"))
@@ -127,7 +128,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
             svg.append(tag("rect", tag("title", name), class_="mark", **place))
             kind = "on-better" if opacity > 0.55 else None
             text = {"x": x + CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
-            svg.append(tag("text", f"{100 * share:.0f}", class_=kind, **text))
+            svg.append(tag("text", f"{100 * share:.{decimals}f}", class_=kind, **text))
     return svg
 
 

@@ -16,6 +16,8 @@ from keel.report.html_page import Page, tag
 
 MAX_BYTES = 4_000_000
 """Bytes of the weights in a page, as base64; all else takes less than one million."""
+MAX_BESIDE = 24
+"""Tokens up to which the matrix is beside the heads, not below them."""
 STEPS = 255
 ATTEMPTS = ((2, 1.0), (1, 1.0), *((1, 0.7**count) for count in range(2, 16)))
 """Power of the coding and share of the weights that are stored, the largest ones: the first that fits is chosen. Square
@@ -82,33 +84,26 @@ def attention_page(title: str, lead: str, view: HeadWeights, figures: Sequence[t
     page = Page(title, lead, layout="broad", style=STYLE)
     threshold = max(each.threshold for each in stored)
     coarse = any(each.threshold > each.error for each in stored)
-    left_out = f", and leaves out weights below {threshold:.4f} where a head has many of them" if coarse else ""
+    left_out = f", and leaves out weights below {threshold:.2g} where a head has many of them" if coarse else ""
     page.text(
         "Choose a head; then hover over a token to see what it attends to, and click to keep it. The page stores the "
-        f"weights with 8 bits, exact to {max(each.error for each in stored):.4f}{left_out}; Python and --json give the "
+        f"weights with 8 bits, exact to {max(each.error for each in stored):.2g}{left_out}; Python and --json give the "
         "exact ones."
     )
-    several = len(stored) > 1
-    if several:
-        page.section("All heads")
-        page.add(_head_buttons(view))
-        note = "Layers down, heads across; rows attend to columns. The darkest cell of each is its largest weight."
-        page.add(tag("p", f"{note} Colours show square roots.", class_="quiet"))
-    page.add(tag("h2", f"Layer {view.layers[0]}, head {view.heads[0]}", id="chosen"))
-    directions = ("from", "Attention from the token"), ("to", "Attention to the token")
-    choices = (tag("button", label, type="button", data_direction=name) for name, label in directions)
-    page.add(tag("p", *choices, class_="choices"))
-    names = ("target (queries)", "source (keys)") if view.cross else ("", "")
-    for name, tokens, label in zip(("queries", "keys"), (view.queries, view.keys), names, strict=True):
-        if name == "queries" or view.cross:
-            spans = [tag("span", token or " ") for token in tokens]
-            for span in spans:
-                span.tail = " "
-            parts = [tag("p", label, class_="quiet")] if label else []
-            page.add(tag("div", *parts, tag("p", *spans, id=name, class_="tokens", tabindex="0")))
-    page.add(tag("p", "", id="read", aria_live="polite"))
-    page.add(tag("p", "", id="precision", class_="quiet"))
-    page.add(tag("figure", tag("div", tag("canvas", id="matrix"), id="plot")))
+    caption = "Each row is a token that attends, each column one that is attended to; colours show square roots."
+    plot = tag("figure", tag("div", tag("canvas", id="matrix"), id="plot"), tag("figcaption", caption))
+    is_small = max(len(view.queries), len(view.keys)) <= MAX_BESIDE
+    sides: list[Element] = [_head_view(view)]
+    if is_small:
+        sides[0].append(plot)
+    if len(stored) > 1:
+        explained = (
+            "Layers down, heads across; rows attend to columns. The strongest colour is the head's largest weight."
+        )
+        sides.insert(0, tag("div", _head_buttons(view), tag("p", explained, class_="quiet")))
+    page.add(tag("div", *sides, class_="sides"))
+    if not is_small:
+        page.add(plot)
     for name, picture, caption in figures:
         page.section(name)
         page.figure(picture, caption)
@@ -134,6 +129,25 @@ def _store_heads(weights: np.ndarray) -> list[StoredHead]:
     return found
 
 
+def _head_view(view: HeadWeights) -> Element:
+    """The texts of one head, which the script colours; they are there without it, too."""
+    directions = ("from", "Attention from the token"), ("to", "Attention to the token")
+    buttons = (tag("button", label, type="button", data_direction=name) for name, label in directions)
+    parts = [
+        tag("h2", f"Layer {view.layers[0]}, head {view.heads[0]}", id="chosen"),
+        tag("p", *buttons, class_="choices"),
+        tag("p", "", id="read", aria_live="polite"),
+    ]
+    texts = [("queries", "Target: the tokens that attend", view.queries), ("keys", "Source", view.keys)]
+    for name, label, tokens in texts if view.cross else texts[:1]:
+        spans = [tag("span", token or " ") for token in tokens]
+        for span in spans:
+            span.tail = " "
+        parts += [tag("p", label, class_="quiet")] if view.cross else []
+        parts.append(tag("p", *spans, id=name, class_="tokens", tabindex="0"))
+    return tag("div", *parts, tag("p", "", id="precision", class_="quiet"))
+
+
 def _head_buttons(view: HeadWeights) -> Element:
     """A table of buttons with small pictures, one per head."""
     columns = (tag("th", str(head), scope="col") for head in view.heads)
@@ -147,4 +161,4 @@ def _head_buttons(view: HeadWeights) -> Element:
             cells.append(tag("td", button))
             number += 1
         rows.append(tag("tr", *cells))
-    return tag("div", tag("table", *rows, class_="heads"), class_="wide")
+    return tag("table", *rows, class_="heads")

@@ -1,7 +1,11 @@
 """Script and style of the attention page: choose a head, hover over tokens or cells, follow a token through heads."""
 
 STYLE = """
-table.heads { width: auto; border-spacing: 0; }
+.sides { display: flex; gap: 1.5rem 2.5rem; align-items: flex-start; }
+.sides > div:first-child:not(:last-child) { flex: none; max-width: 100%; overflow-x: auto; }
+.sides h2 { border: 0; margin: 0; padding: 0; }
+@media (max-width: 64rem) { .sides { flex-direction: column; } }
+table.heads { width: auto; font-family: system-ui, sans-serif; }
 table.heads th { text-align: center; padding: 0 .4rem; white-space: nowrap; }
 table.heads td { border: 0; padding: 2px; }
 table.heads button { display: block; padding: 1px; min-width: 0; border-radius: 2px; }
@@ -29,8 +33,11 @@ const cell = most > 600 ? 1 : most > 300 ? 2 : Math.max(3, Math.min(26, Math.flo
 let head = 0, stored = data.weights[0], values = null, token = -1, kept = false, direction = "from";
 
 const weight = value => stored[0] * (value / 255) ** stored[1];
-const digits = value => value.toFixed(value < 0.0995 ? 4 : 3);
-const shown = value => value ? digits(weight(value)) : `below ${digits(Math.max(stored[2], 1e-4))}`;
+const digits = value => value < 0.00995 ? Number(value.toPrecision(2)) : value.toFixed(3);
+const shown = value => {
+  const least = Math.max(stored[2], 1e-4);
+  return value && weight(value) >= least ? digits(weight(value)) : `< ${digits(least)}`;
+};
 async function matrix(number) {
   if (!known.has(number)) {
     const bytes = Uint8Array.from(atob(data.weights[number][4]), character => character.charCodeAt(0));
@@ -96,7 +103,7 @@ function showToken() {
   const found = line(token), top = found.reduce((one, other) => Math.max(one, other), 1), [red, green, blue] = colour();
   own[token].className = "chosen";
   others.forEach((span, index) => {
-    const share = 0.75 * Math.sqrt(weight(found[index]) / weight(top));
+    const share = 0.55 * Math.sqrt(weight(found[index]) / weight(top));
     if (found[index]) span.style.backgroundColor = `rgba(${red}, ${green}, ${blue}, ${share.toFixed(3)})`;
   });
   const order = [...found.keys()].sort((one, other) => found[other] - found[one]).slice(0, 8);
