@@ -3,29 +3,25 @@
 Layers and heads are numbered from 1, as in papers and by `--layer` elsewhere, where 0 are the embeddings.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from rich.cells import cell_len, set_cell_size
 from torch import Tensor
 
-from keel.data.token_batch import TokenBatch
-from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.text_tokens import Merge, TextToken, find_word, merge_columns, merge_rows, text_tokens
+from keel.explain.attention_inputs import AttentionKind, decoder_input, encoder_input
+from keel.explain.text_tokens import Merge, find_word, merge_columns, merge_rows
 from keel.model import Model
-from keel.nn.encoder import Recorder, SelectedLayers
+from keel.nn.encoder import SelectedLayers
 from keel.nn.inference_loop import eval_mode
-from keel.nn.multihead_attention import MultiHeadAttention
-from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
-AttentionKind = Literal["encoder", "decoder", "cross"]
 RECORDED: dict[AttentionKind, tuple[str, ...]] = {
     "encoder": ("attention",),
     "decoder": ("attention", "masked_attention"),
@@ -37,8 +33,6 @@ TITLES: dict[AttentionKind, str] = {
     "decoder": "masked self-attention of the decoder",
     "cross": "cross-attention of the decoder to the source",
 }
-SINK = "<sink>"
-"""The learned vector before the first token that a GPT with `sink` attends to."""
 TOP = 3
 """Tokens that a line shows for one token."""
 MAX_LINES = 40
@@ -239,153 +233,45 @@ def attention_weights(
         if not second.strip():
             second = str(model.predict(text))
             note(on_event, f"target: {second}")
-        network = _decoder_network(model, task, "cross" if kind == "auto" else kind, (text, second), merge, on_event)
+        given = decoder_input(model, task, "cross" if kind == "auto" else kind, (text, second), merge, on_event)
     else:
-        network = _encoder_network(model, title, (text, second), merge, on_event)
-        if kind not in ("auto", network.kind):
-            raise UsageError(f"{title} has {TITLES[network.kind]} only: leave out --kind")
-    rows, columns = _numbers(layers, network.layers, "layer"), _numbers(heads, network.heads, "head")
+        given = encoder_input(model, title, (text, second), merge, on_event)
+        if kind not in ("auto", given.kind):
+            raise UsageError(f"{title} has {TITLES[given.kind]} only: leave out --kind")
+    rows, columns = _numbers(layers, given.layers, "layer"), _numbers(heads, given.heads, "head")
     recorded: dict[int, np.ndarray] = {}
 
     def record(name: str, layer: int, value: Tensor) -> None:
-        if name in RECORDED[network.kind]:
+        if name in RECORDED[given.kind]:
             weights = value[0] if value.ndim == 4 else value  # seq2seq has one head: [1, target, source]
             recorded[layer] = weights[[column - 1 for column in columns]].float().cpu().numpy()
 
     with torch.inference_mode(), eval_mode(model.encoder), eval_mode(task):
-        network.run(SelectedLayers(record, {row - 1 for row in rows}))
+        given.run(SelectedLayers(record, {row - 1 for row in rows}))
     weights = np.stack([recorded[row - 1] for row in rows])  # [layers, heads, queries, keys]
-    queries, keys = network.queries, network.keys
+    queries, keys = given.queries, given.keys
     uniform = np.ones(weights.shape[-2:], np.float32)
-    uniform = np.tril(uniform) if network.kind == "decoder" else uniform
+    uniform = np.tril(uniform) if given.kind == "decoder" else uniform
     uniform /= uniform.sum(1, keepdims=True)
     if merge != "none":
         weights, uniform = (merge_rows(merge_columns(each, keys), queries) for each in (weights, uniform))
     texts = text, second
     return Attention(
         model=title,
-        kind=network.kind,
+        kind=given.kind,
         queries=[each.name for each in queries],
         keys=[each.name for each in keys],
         layers=rows,
         heads=columns,
         weights=weights,
         uniform=uniform,
-        separators=[number for number, each in enumerate(keys) if each.text < 0 and each.name == network.separator],
+        separators=[number for number, each in enumerate(keys) if each.text < 0 and each.name == given.separator],
         merge=merge,
         from_word=from_word,
         from_positions=find_word(queries, texts, from_word, "from") if from_word else (),
         to_word=to_word,
         to_positions=find_word(keys, texts, to_word, "to") if to_word else (),
     )
-
-
-class _Network(NamedTuple):
-    """A network with its input: what it attends with, and how it is run."""
-
-    kind: AttentionKind
-    queries: list[TextToken]
-    keys: list[TextToken]
-    layers: int
-    heads: int
-    separator: str
-    """The token of [SEP]; empty if there is none."""
-    run: Callable[[Recorder], object]
-
-
-def _encoder_network(model: Model, title: str, texts: tuple[str, str], merge: Merge, on_event: OnEvent) -> _Network:
-    """Self-attention of an encoder, or of a decoder-only language model."""
-    system, tokenizer, encoder = model.system, model.tokenizer, model.encoder
-    modules = [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
-    if not modules:
-        remedy = "use a Transformer such as bert, electra or gpt"
-        if isinstance(model.task, SequenceToSequence):
-            remedy = "leave out --kind for the cross-attention of its decoder"
-        name = title if title == system.name else f"{title} ({system.name})"
-        raise UsageError(f"{name} has no self-attention: {remedy}")
-    paired, alone = bool(texts[1].strip()), model.task is None and isinstance(system, LanguageModelSystem)
-    if paired and (alone or isinstance(model.task, SequenceToSequence)):
-        what = "is a causal language model, which reads one text" if alone else "encodes the source only"
-        raise UsageError(f"{title} {what}: leave out the second text")
-    first, second = (tokenizer.encode(text) for text in texts)
-    room = system.max_length if alone else system.max_text_length(tokenizer, pair=paired)
-    count = len(first.ids) + len(second.ids)
-    if count > room:
-        kept = max(room - len(second.ids), room // 2) if paired else room
-        first = first.truncate(kept)
-        second = second.truncate(room - len(first.ids))
-        note(on_event, f"the text has {count:,} tokens: truncated to the first {room:,} that the model reads")
-    if alone:
-        ids, segments, starts = first.ids, [0] * len(first.ids), [0]
-    else:
-        inputs = system.build_inputs(tokenizer, first.ids, second.ids if paired else None)
-        ids, segments = inputs.ids, inputs.segments
-        starts = [inputs.first_start, inputs.second_start] if paired else [inputs.first_start]
-    if not ids:
-        raise UsageError("the text has no tokens: give a text with words")
-    tokens = text_tokens(ids, [*zip(starts, (first, second), texts, strict=False)], tokenizer, merge)
-    if getattr(encoder, "sink", None) is not None:
-        shifted = [each._replace(positions=[1 + position for position in each.positions]) for each in tokens]
-        tokens = [TextToken(SINK, [0]), *shifted]
-    batch = TokenBatch.pad([ids], [segments]).to(model.device)
-    return _Network(
-        kind="decoder" if modules[0].causal else "encoder",
-        queries=tokens,
-        keys=tokens,
-        layers=len(encoder.blocks()),
-        heads=modules[0].heads,
-        separator=_separator(tokenizer),
-        run=lambda record: encoder(batch, record=record),
-    )
-
-
-def _decoder_network(
-    model: Model,
-    task: SequenceToSequence,
-    kind: AttentionKind,
-    texts: tuple[str, str],
-    merge: Merge,
-    on_event: OnEvent,
-) -> _Network:
-    """Cross-attention or masked self-attention of an encoder-decoder's decoder, which reads the target."""
-    system, encoder, decoder = model.system, model.encoder, task.decoder
-    modules = [module for module in decoder.modules() if isinstance(module, MultiHeadAttention)]
-    if kind == "decoder" and not modules:
-        raise UsageError(f"the decoder of {system.name} has cross-attention only: leave out --kind")
-    sides = (task.tokenizer, system.max_text_length(task.tokenizer)), (task.target_tokenizer, system.max_length - 1)
-    read, written = (tokenizer.encode(text) for (tokenizer, _), text in zip(sides, texts, strict=True))
-    for name, encoding, (_, room) in zip(("source", "target"), (read, written), sides, strict=True):
-        if len(encoding.ids) > room:
-            note(on_event, f"the {name} has {len(encoding.ids):,} tokens: truncated to the first {room:,}")
-    read, written = read.truncate(sides[0][1]), written.truncate(sides[1][1])
-    inputs = system.build_inputs(task.tokenizer, read.ids)
-    batch = TokenBatch.pad([inputs.ids]).to(model.device)
-    ids = [task.target_tokenizer.cls_id, *written.ids]
-    predicted = [*written.ids, task.target_tokenizer.sep_id]
-    _, target = texts
-
-    def run(record: Recorder) -> None:
-        memory = decoder.project_source(encoder(batch), batch)
-        decoder(torch.tensor([ids], device=model.device), memory, record=record)
-
-    if kind == "decoder":
-        queries = keys = text_tokens(ids, [(1, written, target)], task.target_tokenizer, merge, first=1)
-    else:
-        queries = text_tokens(predicted, [(0, written, target)], task.target_tokenizer, merge, first=1)
-        keys = text_tokens(inputs.ids, [(inputs.first_start, read, texts[0])], task.tokenizer, merge)
-    return _Network(
-        kind=kind,
-        queries=queries,
-        keys=keys,
-        layers=len(decoder.blocks()) or 1,
-        heads=modules[0].heads if modules else 1,
-        separator=_separator(task.tokenizer),
-        run=run,
-    )
-
-
-def _separator(tokenizer: Tokenizer) -> str:
-    return tokenizer.token_of(tokenizer.sep_id) if tokenizer.has_special_token("sep") else ""
 
 
 def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:
