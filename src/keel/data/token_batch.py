@@ -44,6 +44,7 @@ class TokenBatch(Tensors):
     position_ids: Tensor | None = None  # [1, tokens] position of each token in its sequence, if packed
     max_seqlen: int = 0
     """Upper bound of the lengths, if packed."""
+    embeddings: Tensor | None = None  # [batch, time, width] input embeddings instead of those of the ids
 
     @classmethod
     def pad(cls, sequences: list[list[int]], segments: list[list[int]] | None = None) -> Self:

@@ -97,6 +97,10 @@ class Encoder(nn.Module):
         """[batch, time, width] input embeddings: words, positions and segments."""
         raise NotImplementedError
 
+    def input_embeddings(self, batch: TokenBatch) -> Tensor:
+        """[batch, time, width]: those that the batch carries, for attributions, or those of its ids (`embed`)."""
+        return self.embed(batch) if batch.embeddings is None else batch.embeddings
+
     def contextualize(
         self, vectors: Tensor, batch: TokenBatch, options: ForwardOptions = ForwardOptions()
     ) -> EncoderOutput:
@@ -157,7 +161,7 @@ class Encoder(nn.Module):
         self, batch: TokenBatch, *, state: State | None = None, all_layers: bool = False, record: Recorder | None = None
     ) -> EncoderOutput:
         options = ForwardOptions(state=state, all_layers=all_layers, record=record)
-        return self.contextualize(self.embed(batch), batch, options)
+        return self.contextualize(self.input_embeddings(batch), batch, options)
 
 
 class EncoderObjective(Objective):

@@ -217,7 +217,7 @@ class BertEncoder(Encoder):
 
     def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The last block computes the position of [CLS] only."""
-        vectors = self.embed(batch)
+        vectors = self.input_embeddings(batch)
         if batch.sequence_starts is not None or (use_kernels(vectors) and self.stack.fusible):
             return self.pool_features(self.contextualize(vectors, batch), batch)
         top, _ = self.stack(vectors, padding_mask(batch), query_count=1)

@@ -109,6 +109,8 @@ class WordclassEncoder(Encoder):
 
     def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The same, from the class distribution of each text."""
+        if batch.embeddings is not None:
+            return super().pooled_features(batch)
         shares = self.vectors.new_zeros(len(batch.ids), self.size + 1)
         return shares.scatter_add_(1, self.classes[batch.ids].long(), self._shares(batch)) @ self.vectors
 

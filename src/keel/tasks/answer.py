@@ -134,7 +134,7 @@ class SpanAnswering(Task):
         """
         if labelled:
             examples = _trainable(examples, on_event)
-        by_question = self._windows_of(examples)
+        by_question = self.passage_windows(examples)
         windows = [window for several in by_question for window in several]
         texts = examples.seconds or []
         if long := {text for text, several in zip(texts, by_question, strict=True) if len(several) > 1}:
@@ -150,7 +150,7 @@ class SpanAnswering(Task):
         for answers, several in zip(examples.values, by_question, strict=True) if labelled else ():
             span = several[0].passage.find_span(answers)
             targets += [window.targets(span) for window in several]
-        return self._encoded(
+        return self.collate_inputs(
             examples,
             inputs,
             targets=torch.from_numpy(np.concatenate(targets)) if labelled else None,
@@ -167,7 +167,7 @@ class SpanAnswering(Task):
         """Tokens of question and passage in one window."""
         return min(MAX_WINDOW, self.system.max_text_length(self.tokenizer, pair=True))
 
-    def _windows_of(self, examples: Examples) -> list[list[PassageWindow]]:
+    def passage_windows(self, examples: Examples) -> list[list[PassageWindow]]:
         """The windows of each question; a passage of several questions is tokenized once."""
         room, subwords = self.room, self.system.uses_subwords
         questions = self.tokenizer.encode_many(examples.texts, oov_ids=subwords)

@@ -72,7 +72,7 @@ class MultipleChoice(TextClassification):
         first_texts = FlatTokens(texts.ids[concatenated_ranges(stops - text_room, text_room)], text_room)
         second_texts = FlatTokens(endings.ids[concatenated_ranges(endings.starts, choice_room)], choice_room)
         inputs = self.build_packed_inputs(first_texts, second_texts, room)
-        return self._encoded(
+        return self.collate_inputs(
             examples,
             inputs._replace(window_counts=counts),
             targets=targets,

@@ -150,7 +150,7 @@ class TextClassification(Task):
     def predict(self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
         """Predictions for all examples; the logits of a text's windows are averaged."""
         logits = self.predict_example_logits(data, batch=batch, on_event=on_event)
-        return Predictions(self.labels, self._probabilities(logits), threshold=self.threshold)
+        return Predictions(self.labels, self.label_probabilities(logits), threshold=self.threshold)
 
     def predict_example_logits(
         self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
@@ -164,7 +164,8 @@ class TextClassification(Task):
             logits.index_add_(0, torch.from_numpy(data.example_indices[index]), found * weights)
         return logits
 
-    def _probabilities(self, logits: Tensor) -> np.ndarray:
+    def label_probabilities(self, logits: Tensor) -> np.ndarray:
+        """Probabilities of the labels [examples, outputs], or the predicted numbers [examples], from logits."""
         one_vs_rest = self.system.finetuning_policy.one_vs_rest
         scaled = logits if self.temperature == 1 else logits / self.temperature
         return self.labels.kind.probabilities(scaled, one_vs_rest=one_vs_rest).numpy()
@@ -186,7 +187,7 @@ class TextClassification(Task):
             self.temperature = round(fit_temperature(logits, targets, sigmoid=one_hot), 4)
             found.append(f"temperature {self.temperature:.3g}")
         if self.head.threshold == "auto":
-            truth, estimates = self.labels.targets(dev).numpy(), self._probabilities(logits)
+            truth, estimates = self.labels.targets(dev).numpy(), self.label_probabilities(logits)
             positive = positive_class(self.labels.names)
             chosen = (estimates.ravel(), truth.ravel() > 0) if several else (estimates[:, positive], truth == positive)
             self.threshold = fit_threshold(*chosen)

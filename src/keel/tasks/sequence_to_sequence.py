@@ -198,7 +198,7 @@ class SequenceToSequence(Task):
             note(on_event, f"{what}: truncated to the first {room}; give shorter texts, such as sentences")
             sources = sources.truncate(room)
         inputs = build_packed_inputs(self.system, self.tokenizer, sources, None, room)
-        return self._encoded(examples, inputs, targets=None, batch_size=batch_size, **target_fields)
+        return self.collate_inputs(examples, inputs, targets=None, batch_size=batch_size, **target_fields)
 
     def _too_long(self, sources: FlatTokens, targets: FlatTokens) -> np.ndarray:
         """[pairs] whether source or target exceeds the maximum length."""

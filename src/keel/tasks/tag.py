@@ -127,13 +127,13 @@ class TokenClassification(Task):
             raise KeelError(self._unknown_tag(examples))
         sentences = [self.split_into_words(example) for example in examples]
         room = self.system.max_text_length(self.tokenizer)
-        subwords = self._subwords(sentences, max(1, min(MAX_SUBWORDS, room // 2)), examples.source, on_event)
+        subwords = self.subword_ids(sentences, examples.source, on_event)
         inputs, counts, selected, selected_counts, selected_words = [], [], [], [], []
         index_of = {word: index for index, word in enumerate(subwords)}
         tokens = long = 0
         for words in sentences:
             parts = [subwords[word] for word in words]
-            windows = windows_with_context([len(part) for part in parts], room)
+            windows = self.word_windows(parts)
             counts.append(len(windows))
             long += len(windows) > 1
             for span, tagged in windows:
@@ -154,7 +154,7 @@ class TokenClassification(Task):
             fields["selected_words"] = np.array(selected_words, np.int64)
         if self.ngrams is not None:
             fields["word_hashes"] = np.array(list(map(word_hash, subwords)), np.int64)[selected_words]
-        return self._encoded(
+        return self.collate_inputs(
             examples,
             PackedInputs.from_inputs(inputs, np.array(counts)),
             targets=targets,
@@ -169,10 +169,15 @@ class TokenClassification(Task):
         """The words of an example; Chinese text is split into characters, or into words for parts of speech."""
         return example.words or tuple(split_words(example.text, chinese_words=self.scheme == "none"))
 
-    def _subwords(
-        self, sentences: list[tuple[str, ...]], most: int, source: str, on_event: OnEvent
+    def word_windows(self, parts: list[list[int]]) -> list[tuple[range, range]]:
+        """The words in each window of a sentence with these subwords, and those of them that are tagged there."""
+        return windows_with_context([len(part) for part in parts], self.system.max_text_length(self.tokenizer))
+
+    def subword_ids(
+        self, sentences: list[tuple[str, ...]], source: str, on_event: OnEvent = ignore
     ) -> dict[str, list[int]]:
         """The subword ids of each distinct word: at least one."""
+        most = max(1, min(MAX_SUBWORDS, self.system.max_text_length(self.tokenizer) // 2))
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
         found = self.tokenizer.encode_words(distinct, oov_ids=self.system.uses_subwords)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:

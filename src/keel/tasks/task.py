@@ -267,6 +267,17 @@ class Task(EncoderObjective):
     ) -> EncodedExamples:
         """Examples as token ids, with targets if `labelled`; a step has `batch_size` sequences."""
         targets = self.labels.targets(examples) if labelled else None
+        room = self.system.max_text_length(self.tokenizer, pair=self.pair)
+        inputs = self.build_packed_inputs(*self.tokenize_examples(examples, on_event), room)
+        counts = inputs.window_counts // self.sequences_per_window
+        if long := int((counts > 1).sum()):
+            what = f"{long} of {len(examples)} examples are longer than {room} tokens"
+            windows = counts[counts > 1].sum()
+            note(on_event, f"{examples.source}: {what}: split into {windows} windows, whose logits are averaged")
+        return self.collate_inputs(examples, inputs, targets=targets, batch_size=batch_size)
+
+    def tokenize_examples(self, examples: Examples, on_event: OnEvent = ignore) -> tuple[FlatTokens, FlatTokens | None]:
+        """Token ids of the texts, or of both texts of pairs, truncated where the head's settings say so."""
         first_texts = self.tokenize(examples.texts)
         if (most := self.head.max_tokens) and not self.pair:
             most = self.system.text_room(self.tokenizer, most)
@@ -274,15 +285,7 @@ class Task(EncoderObjective):
                 what = f"{long} of {len(examples)} examples are longer than {most} tokens"
                 note(on_event, f"{examples.source}: {what} and are truncated; --max-tokens 0 to read all of them")
             first_texts = first_texts.truncate(most)
-        second_texts = self.tokenize(examples.seconds or [""] * len(examples)) if self.pair else None
-        room = self.system.max_text_length(self.tokenizer, pair=self.pair)
-        inputs = self.build_packed_inputs(first_texts, second_texts, room)
-        counts = inputs.window_counts // self.sequences_per_window
-        if long := int((counts > 1).sum()):
-            what = f"{long} of {len(examples)} examples are longer than {room} tokens"
-            windows = counts[counts > 1].sum()
-            note(on_event, f"{examples.source}: {what}: split into {windows} windows, whose logits are averaged")
-        return self._encoded(examples, inputs, targets=targets, batch_size=batch_size)
+        return first_texts, self.tokenize(examples.seconds or [""] * len(examples)) if self.pair else None
 
     def tokenize(self, texts: list[str]) -> FlatTokens:
         """Token ids of these texts, of unknown words too if the system has vectors for them."""
@@ -292,7 +295,7 @@ class Task(EncoderObjective):
         """The texts in the system's input template; those longer than `room` in windows."""
         return build_packed_inputs(self.system, self.tokenizer, first_texts, second_texts, room)
 
-    def _encoded(self, examples: Examples, inputs: PackedInputs, **fields: Any) -> EncodedExamples:
+    def collate_inputs(self, examples: Examples, inputs: PackedInputs, **fields: Any) -> EncodedExamples:
         """The inputs of these examples and, for a frozen encoder, their features."""
         ids, segments, starts, counts = inputs
         units, group_starts = None, None
@@ -364,6 +367,13 @@ class Task(EncoderObjective):
     def predict_all_logits(self, data: EncodedExamples, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Indices of some sequences, or selected tokens, with their logits, batch by batch."""
         return ((numbers, logits.cpu()) for numbers, logits in self._infer(data, batch, self._head_output))
+
+    def batch_logits(
+        self, inputs: TokenBatch, selection: TokenSelection | None = None, members: Tensor | None = None
+    ) -> Tensor:
+        """[sequences or groups, ...]: logits of one batch, with gradients; `members` as in `TaskBatch`."""
+        logits = self._head_output(self._head_inputs(inputs, selection, None), selection).float()
+        return logits if members is None else self.combine_groups(logits, members)
 
     def _head_output(self, features: Tensor, selection: TokenSelection | None) -> Tensor:
         if self.mix is not None and self._mixes_features(selection):
