@@ -33,6 +33,7 @@ from keel.explain.attention_weights import Attention as Attention
 from keel.explain.layer_weights import Layers as Layers
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
+from keel.explain.word_attributions import Explanation as Explanation
 from keel.explain.word_senses import Senses as Senses
 from keel.formats.stored_model import Vectors as Vectors
 from keel.generation.beam_search import BeamSearch as BeamSearch

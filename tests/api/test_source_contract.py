@@ -161,6 +161,7 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "fill": lambda models, source: keel.fill(source, model=models.bert),
     "ask": lambda models, source: keel.ask(source, "who?", model=models.gpt),
     "summarize": lambda models, source: keel.summarize(source, model=models.gpt),
+    "explain_prediction": lambda models, source: keel.explain_prediction(source, model=models.classifier, steps=2),
     "similarity": lambda models, source: keel.similarity(source, "film", model=models.classifier),
     "attention": lambda models, source: keel.attention(source, model=models.classifier),
     "analogy": lambda models, source: keel.analogy(source, model=models.bert),

@@ -1,19 +1,44 @@
-"""Looking inside a model: attention."""
+"""Looking inside a model: attention, and which words made a prediction."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 from keel.api.model_loading import ModelSource, default_model, load_model
-from keel.config import Doc
+from keel.config import Doc, Ge, Le, enforces_bounds
 from keel.data.text_inputs import require_text
+from keel.errors import UsageError
 from keel.events import OnEvent, ignore, pluralize
 from keel.explain.attention_weights import Attention, AttentionKind, attention_weights
+from keel.explain.prediction_scores import Baseline
 from keel.explain.text_tokens import Merge
+from keel.explain.word_attributions import STEPS, Explanation, Method, attribute_words
 from keel.report.attention_charts import head_grid, head_matrix, head_numbers
 from keel.report.attention_page import HeadWeights, attention_page
-from keel.report.html_page import picture_file, tag, write_picture
+from keel.report.attribution_figure import (
+    ColouredText,
+    ColouredWord,
+    coloured_paragraphs,
+    coloured_picture,
+    ranking_chart,
+    signed_bars,
+    stacked,
+)
+from keel.report.html_page import Page, picture_file, tag, write_picture
 
-__all__ = ["attention"]
+BY = (
+    "Method. gradients: integrated gradients on the input embeddings; occlusion: change of the score without the word; "
+    "auto: gradients, and occlusion for bags of words (onehot, fastText's classifier)."
+)
+BASELINE = (
+    "Stand-in for an absent word: the embedding of a special token, or a zero vector; auto: mask for BERT and its "
+    "descendants, else zero."
+)
+STEPS_HELP = (
+    "Integration steps (Gauss-Legendre rule), computed in batches; 4 or 16 times as many where the completeness "
+    "error is above 2%."
+)
+
+__all__ = ["attention", "explain_prediction"]
 
 
 def attention(
@@ -109,3 +134,93 @@ def write_attention(path: str | Path, found: Attention) -> Path:
     lead = f"{found.title[0].upper()}{found.title[1:]}: {sizes}, {over} {what}."
     view = HeadWeights(found.queries, found.keys, layers, heads, found.weights, titles, found.kind == "cross")
     return attention_page(f"Attention in {found.model}", lead, view, figures).write(path)
+
+
+@enforces_bounds
+def explain_prediction(
+    text: str,
+    second: str | None = None,
+    *,
+    model: ModelSource,
+    by: Annotated[Method, Doc(BY)] = "auto",
+    label: Annotated[str, Doc("Label or tag to explain; default: the predicted one.")] = "",
+    word: Annotated[
+        str, Doc("For tags: the word whose tag is explained, or its number; default: the first that is not O.")
+    ] = "",
+    baseline: Annotated[Baseline, Doc(BASELINE)] = "auto",
+    steps: Annotated[int, Ge(1), Le(1_000), Doc(STEPS_HELP)] = STEPS,
+    curves: Annotated[
+        bool, Doc("Deletion and insertion curves: how well the attributions rank the words, against random orders.")
+    ] = False,
+    chinese_words: Annotated[bool, Doc("Chinese by words (jieba) instead of characters.")] = False,
+    out: Annotated[
+        str | Path | None, Doc("Write the coloured text, bars and curves as a figure, .svg or .html.")
+    ] = None,
+    on_event: OnEvent = ignore,
+) -> Explanation:
+    """The words that made a prediction: classes of a text or pair, the tag of a word, or the answer to a question.
+
+    `second` is the second text of a pair; for answers, `text` is the passage and `second` the question. The
+    attributions of integrated gradients sum to the score (log-odds) of the prediction minus that of the input without
+    its words; this completeness is checked, and its error is part of the result. Subwords are summed to words. The cost
+    is `steps` passes forward and backward, more where the error is large, or a forward pass per word for occlusion;
+    `curves` add at most 882 forward passes.
+    """
+    path = None if out is None else picture_file(out)
+    require_text(text, "the text")
+    if second is not None:
+        require_text(second, "the second text")
+    if not text.strip():
+        raise UsageError("the text is empty: give one with words to explain its prediction")
+    found = attribute_words(
+        load_model(model, on_event), text, second, by=by, label=label, word=word, baseline=baseline, steps=steps,
+        curves=curves, chinese_words=chinese_words, on_event=on_event,
+    )  # fmt: skip
+    if path is not None:
+        write_explanation(path, found)
+    return found
+
+
+def coloured_texts(found: Explanation) -> list[ColouredText]:
+    """The texts with the attributions of their words, for figures."""
+    several = len(found.texts) > 1
+    return [
+        ColouredText(
+            f"{name}" if several else "",
+            text,
+            [ColouredWord(each.start, each.end, each.attribution) for each in found.words if each.text == number],
+        )
+        for number, (name, text) in enumerate(found.texts)
+    ]
+
+
+def write_explanation(path: str | Path, found: Explanation) -> Path:
+    """Write the coloured text, the bars of the strongest words and the curves to an .html page or an .svg picture."""
+    texts = coloured_texts(found)
+    title = f"Why {found.prediction}?"
+    chance = "" if found.probability is None else f", probability {found.probability:.3f}"
+    lead = f"{found.model}{chance}; {found.target} {found.score:.3f}"
+    colours = "Blue words speak for the prediction, orange ones against it."
+    bars, caption = signed_bars(texts), f"Strongest words. {'; '.join([*found.check(), found.cost()])}."
+    charts = []
+    if (curves := found.curves) is not None:
+        upward = "probability of the prediction" if found.probability is not None else found.target
+        for name, curve, random, text in zip(
+            ("deleted", "inserted"),
+            (curves.deletion, curves.insertion),
+            (curves.random_deletion, curves.random_insertion),
+            curves.lines(),
+            strict=True,
+        ):
+            chart = ranking_chart(curves.shares, curve, random, across=f"words {name} (%)", upward=upward)
+            charts.append((f"Words {name} by attribution", chart, text))
+    if picture_file(path).suffix.lower() == ".svg":
+        parts = [(f"{found.prediction}{chance}", coloured_picture(texts)), (found.target, bars)]
+        return write_picture(Path(path), stacked([*parts, *((name, chart) for name, chart, _ in charts)]))
+    page = Page(title, lead)
+    page.add(coloured_paragraphs(texts))
+    page.text(colours)
+    page.figure(bars, caption)
+    for _, chart, text in charts:
+        page.figure(chart, text)
+    return page.write(Path(path))

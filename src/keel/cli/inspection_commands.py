@@ -1,5 +1,7 @@
-"""Commands that look inside a model: attention."""
+"""Commands that look inside a model: attention, explain."""
 
+import os
+import sys
 from argparse import Namespace
 
 from keel.api import inspection
@@ -17,6 +19,7 @@ from keel.cli.command import (
 )
 from keel.errors import UsageError
 from keel.events import note
+from keel.report.attribution_figure import largest_value, terminal_text
 from keel.report.console import Console
 
 MAX_JSON = 4_000_000
@@ -45,3 +48,29 @@ def attention(options: Namespace, console: Console) -> Answer:
         what = f"--json would print {found.weights.size:,} weights"
         raise UsageError(f"{what}: choose some with --layer and --head, or use keel.attention in Python")
     return Answer(lines=found.lines(), data=found.to_dict() if options.json else None)
+
+
+@command(
+    "inspect",
+    "TEXT [SECOND] --model FOLDER",
+    argument("text", "TEXT", "A text; the first of a pair; for answers the passage; - for stdin."),
+    argument("second", "SECOND", "The second text of a pair; for answers the question.", nargs="?"),
+    model_flag("The folder of a model that was fine-tuned to classify, tag or answer."),
+    arguments_of(inspection.explain_prediction, out="FILE"),
+    device_flags,
+)
+def explain(options: Namespace, console: Console) -> Answer:
+    """Which words made a prediction: integrated gradients, or occlusion."""
+    if not options.model:
+        raise UsageError("explain needs a fine-tuned model: choose one with --model FOLDER")
+    options.encoding = "auto"
+    text = prompt_of(options, console).strip() if options.text == "-" else options.text
+    model = load(options, console)
+    found = inspection.explain_prediction(text, options.second, model=model, on_event=console, **options.settings)
+    if "out" in options.settings:
+        note(console, f"figure: {options.settings['out']}")
+    lines = found.lines()
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        texts = inspection.coloured_texts(found)
+        lines = [*(terminal_text(each, largest_value(texts)) for each in texts), *lines]
+    return Answer(lines=lines, data=found.to_dict())
