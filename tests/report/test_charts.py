@@ -8,7 +8,7 @@ import pytest
 from keel.api.translation import write_alignment
 from keel.errors import UsageError
 from keel.explain.word_alignment import Alignment
-from keel.report.charts import heat_map
+from keel.report.charts import heat_map, lines
 
 
 def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
@@ -32,3 +32,11 @@ def test_alignments_are_written_as_page_or_picture(tmp_path: Path) -> None:
     assert "haus - &lt;b&gt;: 0.90" in picture
     with pytest.raises(UsageError, match=r"must end in \.svg or \.html"):
         write_alignment(tmp_path / "a.png", [found])
+
+
+def test_labels_of_curves_that_end_at_the_bottom_are_above_the_axis() -> None:
+    picture = lines({"one": [(0.0, 1.0), (1.0, 0.0)], "two": [(0.0, 0.5), (1.0, 0.0)]}, across="x", upward="y")
+    axis = max(float(each.attrib["y1"]) for each in picture.iter("line"))
+    heights = [float(each.attrib["y"]) for each in picture.iter("text") if each.text in ("one", "two")]
+    assert max(heights) <= axis + 4
+    assert abs(heights[0] - heights[1]) >= 16

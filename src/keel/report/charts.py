@@ -130,10 +130,13 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, u
         placed = axes.points(curve)
         svg.append(polyline(placed, name, kind))
         names.append((placed[-1][1] + 4, placed[-1][0] + 8, name))
-    lowest = -math.inf
-    for y, x, name in sorted(names):
+    lowest, heights = -math.inf, []
+    for y, *_ in sorted(names):
         lowest = max(y, lowest + 16)  # labels do not overlap
-        svg.append(tag("text", name, x=x, y=lowest))
+        heights.append(lowest)
+    above = max(0.0, lowest - axes.bottom - 4)  # nor stand beside the ticks of x
+    for height, (_, x, name) in zip(heights, sorted(names), strict=True):
+        svg.append(tag("text", name, x=x, y=height - above))
     return svg
 
 
