@@ -20,6 +20,7 @@ from keel.explain.prediction_scores import BagPrediction, EmbeddedPrediction, lo
 from keel.explain.word_attributions import Curves, Explanation, attribute_words, ranking_curves
 from keel.model import Model
 from keel.tasks import TASKS
+from keel.tasks.answer import SpanAnswering
 from tests.tiny_task import LABEL_WORDS, WORDS, sentences
 
 LABELS = ["good", "bad", "odd"]
@@ -295,6 +296,22 @@ def test_answers_and_no_answer() -> None:
     assert 0 < len(inside) < len(long.split())
     with pytest.raises(UsageError, match="leave it out"):
         attribute_words(model, passage, "Where ?", label="x")
+
+
+@pytest.mark.parametrize("name", ["rnn", "word2vec"])
+def test_no_answer_of_a_reader_without_cls_is_complete(name: str) -> None:
+    """Its score is computed from states through which no gradient flows in training."""
+    from tests.tasks.test_answer import items
+
+    model = keel.finetune(name, items(60, unanswerable=0.5), task="answer", width=16, epochs=2, **RUN)
+    passage, question = "Anna lives in Oslo . Ben lives in Rome .", "Where does Zoe live ?"
+    assert isinstance(model.task, SpanAnswering)
+    for threshold in (-100.0, 100.0):
+        model.task.null_threshold = threshold
+        found = attribute_words(model, passage, question, by="gradients")
+        assert (found.prediction == "no answer") == (threshold < 0)
+        assert max(abs(word.attribution) for word in found.words) > 0
+        assert found.completeness_error < 0.02
 
 
 def test_numbers_are_explained() -> None:

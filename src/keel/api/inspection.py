@@ -31,7 +31,7 @@ BY = (
 )
 BASELINE = (
     "Stand-in for an absent word: the embedding of a special token, or a zero vector; auto: mask for BERT and its "
-    "descendants, else zero."
+    "descendants, pad for heads that normalize vectors, else zero."
 )
 STEPS_HELP = (
     "Integration steps (Gauss-Legendre rule), computed in batches; 4 or 16 times as many where the completeness "

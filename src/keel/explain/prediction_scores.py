@@ -139,6 +139,10 @@ class EmbeddedPrediction:
         system, tokenizer = self.task.system, self.task.tokenizer
         if kind == "auto":  # [MASK] has a position, as words have, and masked language models have learned it
             kind = "mask" if isinstance(system, Bert) and tokenizer.has_special_token("mask") else "zero"
+            # Cosines jump at a zero vector, and integrated gradients do not see the jump.
+            normalizes = self.task.head.align or self.task.head.normalize
+            if kind == "zero" and normalizes and tokenizer.has_special_token("pad"):
+                kind = "pad"
         inside = (self.token_words >= 0)[..., None]
         if kind == "zero":
             return "zero vectors", self.embeddings.masked_fill(inside, 0.0)

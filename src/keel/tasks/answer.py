@@ -47,8 +47,8 @@ class SpanAnswering(Task):
     Without self-attention between question and passage (word vectors, recurrent networks, ELMo), h_i is the output of a
     BiLSTM over the tokens of both, each extended by its aligned question embedding (Chen et al. 2017). These readers
     have no [CLS]: with `pooled_null`, P(no answer) = sigmoid(z) with z = V max_i h_i + c over the passage, and the
-    softmax of the rest is over the passage alone. Its gradient stops at h: spans are learned from answerable questions
-    as if there were no others.
+    softmax of the rest is over the passage alone. In training its gradient stops at h: spans are learned from
+    answerable questions as if there were no others.
     """
 
     name = "answer"
@@ -213,7 +213,8 @@ class SpanAnswering(Task):
         assert selection.roles is not None
         outside = ~(selection.mask & (selection.roles >= PASSAGE))[..., None]
         empty = outside.all(1)  # a passage without tokens
-        pooled = hidden.detach().masked_fill(outside, -torch.inf).amax(1).masked_fill(empty, 0.0)  # [batch, width]
+        seen = hidden.detach() if self.training else hidden  # attributions follow the whole gradient
+        pooled = seen.masked_fill(outside, -torch.inf).amax(1).masked_fill(empty, 0.0)  # [batch, width]
         total = logits.masked_fill(outside, -torch.inf).logsumexp(1).masked_fill(empty, 0.0)  # [batch, 2]
         odds = self.null_classifier(pooled)
         # Logits of 0 for "no answer" and -odds in all for the passage: comparable between windows.
