@@ -259,6 +259,17 @@ def test_the_tag_of_a_word_is_explained_by_the_word_before_it(by: Any, tagger: M
         attribute_words(tagger, text, word="sea")
 
 
+def test_a_tagger_with_crf_characters_and_ngram_scores_is_complete() -> None:
+    rows = [(["the", "house", "was", "old"], ["O", "B-X", "I-X", "O"])] * 8
+    head: dict[str, Any] = {"network": "lstm", "network_width": 8, "crf": True, "characters": "cnn", "window_ngrams": 2}
+    model = keel.finetune("word2vec", rows, task="tag", width=8, epochs=2, **head, **RUN)
+    for by in ("gradients", "occlusion"):
+        found = attribute_words(model, "the house was old", word="house", label="B-X", by=by, curves=True)
+        assert "without the CRF" in found.target
+        assert any(word.attribution for word in found.words)
+        assert by == "occlusion" or found.completeness_error < 0.02
+
+
 def test_a_word_is_explained_in_the_window_that_tags_it() -> None:
     rows = [(["the", "house", "was", "old"], ["D", "N", "V", "A"])] * 8
     model = keel.finetune("bert", rows, task="tag", **BLOCK | {"epochs": 2}, **RUN)
@@ -446,7 +457,7 @@ def test_figures_show_user_text_as_text(suffix: str, tmp_path: Path) -> None:
     path = write_explanation(tmp_path / f"figure{suffix}", found)
     page = path.read_text(encoding="utf-8")
     assert "<script>" not in page
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "中" in page
     assert "random order" in page
     if suffix == ".svg":
