@@ -69,7 +69,7 @@ def test_texts_are_embedded_and_compared_without_a_model() -> None:
 
 
 def test_without_a_model_for_the_language_one_must_be_named() -> None:
-    with pytest.raises(UsageError, match="no causal language model for Chinese comes with Keel: choose one with"):
+    with pytest.raises(UsageError, match="Keel comes with no causal language model for Chinese: choose a model with"):
         default_model("causal language model", "你好", ignore)
 
 

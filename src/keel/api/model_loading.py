@@ -30,7 +30,7 @@ def default_model(kind: Kind, text: str, on_event: OnEvent) -> str:
     language = detect_language(text)
     name = DEFAULTS[kind].get(language, "")
     if name not in bundled_models():
-        raise UsageError(f"no {kind} for {LANGUAGES[language]} comes with Keel: choose one with --model FOLDER")
+        raise UsageError(f"Keel comes with no {kind} for {LANGUAGES[language]}: choose a model with --model FOLDER")
     note(on_event, f"model: {name}, which comes with Keel; choose another one with --model")
     return name
 
