@@ -77,7 +77,7 @@ def test_a_folder_of_folders_a_page_and_event_files(
     assert all(name in printed for name in ("slow", "fast", "seeds, seed 1", "lr", "accuracy"))
     page = (tmp_path / "runs.html").read_text()
     assert page.count("<polyline") == 2 * 2 * 4  # loss and learning rate, by step and by time, of four trainings
-    assert "http" not in page
+    assert "://" not in page
     files = sorted(path.parent.relative_to(tmp_path / "events").as_posix() for path in tmp_path.rglob("*.keel"))
     assert files == ["fast", "seeds/seed-0", "seeds/seed-1", "slow"]
     assert main([*words[:2], "--json"]) == 0
