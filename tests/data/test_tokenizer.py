@@ -312,3 +312,12 @@ def test_default_bpe_vocabulary_fits_the_text(monkeypatch: pytest.MonkeyPatch) -
     corpus = Corpus.of([" ".join(rng.choice(words, 20)) for _ in range(1000)])
     settings = TokenizerSettings(kind="bpe", vocab_size=50_257, frequent_pairs=True)
     assert len(train_tokenizer(corpus, settings)) == fitted_vocab_size(1000 * (20 * 7 - 1))
+
+
+def test_characters_of_other_scripts_do_not_fill_the_vocabulary() -> None:
+    """WordPiece: a character that is one in 40,000 is unknown; one in 10,000 is in the vocabulary."""
+    text = "water and bread " * 3000 + " 漢" + " ж" * 8
+    tokenizer = train_tokenizer(Corpus.of([text]), TokenizerSettings(kind="wordpiece", vocab_size=200))
+    unknown = tokenizer.unknown_id
+    assert tokenizer.encode("漢").ids == [unknown]
+    assert unknown not in tokenizer.encode("ж").ids

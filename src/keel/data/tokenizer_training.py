@@ -26,6 +26,9 @@ MIN_PAIR_COUNT = 10
 which has no spaces, they are whole clauses."""
 LEAST_FITTED = 4096
 """Smallest vocabulary size that is chosen by the size of the text."""
+CHARACTER_COVERAGE = 0.99995
+"""Share of a text that the characters of a WordPiece vocabulary cover, so that it is not spent on characters of other
+scripts that occur a few times: 60 characters cover 0.9995 of English, 300 this share, 2,000 all of it."""
 PART = 1 << 16
 """Characters that are sampled together."""
 
@@ -129,7 +132,7 @@ def _train_subwords(
 
 
 def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, size: int) -> list[str]:
-    """The most frequent characters after normalization, sorted."""
+    """The most frequent characters after normalization that cover CHARACTER_COVERAGE of the text, sorted."""
     raw: Counter[str] = Counter()
     for lines in texts:
         found, counts = np.unique(np.frombuffer("".join(lines).encode("utf-32-le"), np.uint32), return_counts=True)
@@ -138,7 +141,10 @@ def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, size: int) ->
     for character, count in raw.items():
         for plain in inner.normalizer.normalize_str(character).split():
             normalized.update(dict.fromkeys(plain, count))
-    return sorted(sorted(normalized, key=lambda character: (-normalized[character], character))[:size])
+    ranked = sorted(normalized, key=lambda character: (-normalized[character], character))
+    covered = np.cumsum([normalized[character] for character in ranked])
+    needed = int(np.searchsorted(covered, CHARACTER_COVERAGE * covered[-1])) + 1 if ranked else 0
+    return sorted(ranked[: min(size, needed)])
 
 
 def _continues_word(character: str) -> bool:
