@@ -20,18 +20,21 @@ from keel.data.token_batch import TokenBatch
 from keel.formats.bundled_models import locate
 from keel.formats.huggingface import EXTRA
 from keel.formats.model_folder import QUANTIZED, WEIGHTS, read_tensors, write_tensors
+from keel.formats.quantization import STEPS_PER_RMS
 from keel.systems.capabilities import MaskedLM
 
 
-def make(source: Path, out: Path) -> None:
+def make(source: Path, out: Path, steps_per_rms: float = STEPS_PER_RMS) -> None:
     """Write the folder with quantised weights; its card stays, and paths of the training run stay behind."""
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(path for path in source.iterdir() if path.is_file()):
         if path.name in (WEIGHTS, EXTRA):
-            write_tensors(out / {WEIGHTS: QUANTIZED}.get(path.name, EXTRA), read_tensors(path), quantized=True)
+            target = out / {WEIGHTS: QUANTIZED}.get(path.name, EXTRA)
+            write_tensors(target, read_tensors(path), steps_per_rms=steps_per_rms)
         elif path.name == "config.json":
             config = json.loads(path.read_text(encoding="utf-8"))
-            config["keel"]["card"] |= {"title": out.name, "parent": "", "command": ""}
+            card = {"title": out.name, "parent": "", "command": ""}
+            config["keel"]["card"] = config["keel"].get("card", {}) | card  # converted word vectors have none
             (out / path.name).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         elif path.name != "README.md":
             shutil.copyfile(path, out / path.name)
@@ -78,7 +81,8 @@ def main() -> None:
     command = commands.add_parser("make")
     command.add_argument("source", type=Path)
     command.add_argument("out", type=Path)
-    command.set_defaults(run=lambda options: make(options.source, options.out))
+    command.add_argument("--steps-per-rms", type=float, default=STEPS_PER_RMS)
+    command.set_defaults(run=lambda options: make(options.source, options.out, options.steps_per_rms))
     command = commands.add_parser("show")
     command.add_argument("name")
     command.add_argument("--text", type=Path)

@@ -41,7 +41,7 @@ def test_about_six_bits_per_weight() -> None:
 
 def test_a_file_is_read_back_as_matrices_of_fp32(tmp_path: Path) -> None:
     path, given = tmp_path / "weights.safetensors", matrices()
-    write_tensors(path, given, quantized=True)
+    write_tensors(path, given, steps_per_rms=STEPS_PER_RMS)
     assert path.stat().st_size < given["rows"].nbytes / 3
     found = read_tensors(path)
     assert found["rows"].dtype == torch.float32

@@ -76,15 +76,15 @@ def finish_interrupted_save(folder: Path) -> None:
         raise KeelError(f"cannot finish writing {folder}: {error.strerror or error}") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, quantized: bool = False) -> None:
-    """Write a safetensors file with a checksum of each tensor in its header."""
-    if quantized:
-        tensors = quantize(tensors)
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, steps_per_rms: float | None = None) -> None:
+    """Write a safetensors file with a checksum of each tensor in its header; with `steps_per_rms`, quantised."""
+    if steps_per_rms:
+        tensors = quantize(tensors, steps_per_rms)
     # The library's own writer has no fixed order of metadata; equal models should be equal files.
     stored = {name: tensor if tensor.dtype in DTYPES else tensor.float() for name, tensor in sorted(tensors.items())}
     values = {name: tensor.detach().cpu().contiguous() for name, tensor in stored.items()}
     sums = {name: _checksum(tensor) for name, tensor in values.items()}
-    metadata = {"format": "pt", "crc32": json.dumps(sums)} | ({"quantized": "true"} if quantized else {})
+    metadata = {"format": "pt", "crc32": json.dumps(sums)} | ({"quantized": "true"} if steps_per_rms else {})
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, tensor in values.items():
