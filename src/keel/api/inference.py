@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Unpack, overload
 
 import numpy as np
+import torch
 
 from keel.api.answer_outputs import check_answers_folder, question_ids, write_answers
 from keel.api.keywords import PredictKeywords
@@ -19,13 +20,17 @@ from keel.data.predictions import AnswerPredictions, is_segmentation
 from keel.data.tagged_sentences import split_words
 from keel.data.text_inputs import Texts, require_text, text_inputs
 from keel.data.text_streams import plain_text_parts, split_examples
-from keel.errors import UsageError, flag_of
+from keel.data.token_batch import TokenBatch
+from keel.errors import KeelError, UsageError, flag_of
 from keel.events import OnEvent, ignore
 from keel.explain.layer_weights import Layers, layer_weights
+from keel.formats.folder_architecture import NEXT_HEAD
 from keel.generation.beam_search import BeamSearch
 from keel.model import Candidate, Model
+from keel.nn.inference_loop import eval_mode
 from keel.report.charts import Bar, bars
 from keel.report.html_page import picture_file, write_figures
+from keel.systems.bert import BertPretraining
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
 from keel.tasks.answer import SpanAnswering
@@ -44,7 +49,7 @@ POOL = Doc(
     "folder, else mean."
 )
 
-__all__ = ["embed", "fill", "layers", "predict", "segment"]
+__all__ = ["embed", "fill", "layers", "next_sentence", "predict", "segment"]
 
 
 def predict(
@@ -111,6 +116,33 @@ def fill(
     """The most probable words for every [MASK] (or ___) of a text; by default, those of the bundled encoder."""
     require_text(text, "the text")
     return load_model(model or default_model("encoder", text, on_event), on_event).fill(text, top=top)
+
+
+def predicts_next_sentence(model: Model) -> bool:
+    """Whether a model has learned next sentence prediction, and has not lost that head."""
+    objective = model.objective
+    has_head = isinstance(objective, BertPretraining) and NEXT_HEAD not in model.missing
+    return has_head and objective.system.pair_objective == "nsp"
+
+
+def next_sentence(first: str, second: str, *, model: ModelSource, on_event: OnEvent = ignore) -> float:
+    """The probability that the second text follows the first one, by a BERT with next sentence prediction."""
+    require_text(first, "the first text")
+    require_text(second, "the second text")
+    known = load_model(model, on_event)
+    if not predicts_next_sentence(known):
+        title = known.card.title or known.system.name
+        raise UsageError(f"{title} has no next sentence prediction: use a bert with --system.pair_objective nsp")
+    assert isinstance(known.objective, BertPretraining)
+    ids = [known.tokenizer.encode(text).ids for text in (first, second)]
+    inputs = known.system.build_inputs(known.tokenizer, *ids)
+    if len(inputs.ids) > known.system.max_length:
+        what = f"the texts have {len(inputs.ids)} tokens, and this model reads at most {known.system.max_length}"
+        raise KeelError(f"{what}: give shorter ones")
+    batch = TokenBatch.pad([inputs.ids], [inputs.segments]).to(known.device)
+    with torch.inference_mode(), eval_mode(known.objective):
+        pooled = known.encoder.pool(known.encoder(batch), batch)
+        return float(known.objective.predict_next(pooled).float().softmax(-1)[0, 0])
 
 
 @overload

@@ -9,7 +9,7 @@ from keel.api.incremental_text import IncrementalText
 from keel.api.keywords import DecodingKeywords, GenerateKeywords, TextKeywords
 from keel.api.model_loading import ModelSource, load_model
 from keel.api.settings import Source, TextSettings, corpus_of, merge_settings, route_settings
-from keel.api.trace_files import TRACE, trace_files, write_trace
+from keel.api.trace_files import TRACE, trace_writer
 from keel.config import Doc
 from keel.data.predictions import GeneratedText
 from keel.data.text_inputs import Texts, text_inputs
@@ -97,7 +97,7 @@ def generate(
         strategy=strategy,
         tokens=tokens,
         stop=stop,
-        trace=trace,
+        on_trace=trace_writer(trace, on_event),
         on_text=lambda index, text: on_text(text) if index == 0 else None,
         on_event=on_event,
     )
@@ -127,17 +127,16 @@ def continuations(
     tokens: int = 50,
     stop: str | Sequence[str] = (),
     stop_at_eos: bool | None = None,
-    trace: str | Path | None = None,
     on_text: Callable[[int, str], object] = lambda index, text: None,
+    on_trace: Callable[[dict[str, Any]], object] | None = None,
     on_event: OnEvent = ignore,
 ) -> list[list[GeneratedText]]:
     """Continuations of each prompt: one that is sampled, or the best of a beam search.
 
-    `on_text` gets a prompt's index and each further part of its text. Sampling stops at the end-of-sequence token if
-    `stop_at_eos`; by default only where that token ends a document.
+    `on_text` gets a prompt's index and each further part of its text, `on_trace` how each token was chosen
+    (`decoding_data`). Sampling stops at the end-of-sequence token if `stop_at_eos`; by default only where that token
+    ends a document.
     """
-    if trace is not None:
-        trace_files(trace)
     known, stop = load_model(model, on_event), [stop] if isinstance(stop, str) else [*stop]
     generator, tokenizer = next_token_model(known), known.tokenizer
     stop_at_eos = known.system.default_sentences == "none" if stop_at_eos is None else stop_at_eos
@@ -147,7 +146,7 @@ def continuations(
     fits = new_token_budget(generator, inputs, tokens) if tokens > 0 else tokens
     if fits < tokens:
         note(on_event, f"the context window has room for {fits:,} of {tokens:,} tokens after this prompt")
-    steps, paths = None if trace is None else DecodingTrace(), None
+    steps, paths = None if on_trace is None else DecodingTrace(), None
     banned = set(tokenizer.special_ids) - {generator.eos_id}
     if isinstance(strategy, BeamSearch):
         reach = MOST_BYTES * max(map(len, stop), default=0)
@@ -196,10 +195,9 @@ def continuations(
             if rest := text.new(last=True):
                 on_text(index, rest)
         found = [[GeneratedText(text.emitted, stopped=text.ended)] for text in texts]
-    if trace is not None and steps is not None:
+    if on_trace is not None and steps is not None:
         answers = [[answer_data(each) for each in best] for best in found]
-        shown = decoding_data(steps, tokenizer, strategy, prompts=inputs, answers=answers, written=paths)
-        write_trace(trace, shown, on_event)
+        on_trace(decoding_data(steps, tokenizer, strategy, prompts=inputs, answers=answers, written=paths))
     return found
 
 

@@ -1,6 +1,7 @@
 """Files of a decoding trace: how each token was chosen, as JSON and as an HTML page."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ def trace_files(path: str | Path) -> list[Path]:
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
     return [path]
+
+
+def trace_writer(path: str | Path | None, on_event: OnEvent) -> Callable[[dict[str, Any]], None] | None:
+    """What writes a trace to these files, which are refused at once if they cannot be; None without a path."""
+    if path is None:
+        return None
+    trace_files(path)
+    return lambda trace: write_trace(path, trace, on_event)
 
 
 def write_trace(path: str | Path, trace: dict[str, Any], on_event: OnEvent = ignore) -> None:

@@ -10,6 +10,7 @@ from itertools import tee
 from typing import Any
 
 from keel.api import prompting, text_generation, translation
+from keel.api.trace_files import trace_writer
 from keel.cli.command import (
     Answer,
     argument,
@@ -121,6 +122,7 @@ def generate(options: Namespace, console: Console) -> Answer:
     settings = dict(options.settings)
     strategy = decoding_strategy(**{name: settings.pop(name) for name in DECODING if name in settings})
     searched = isinstance(strategy, BeamSearch)
+    trace = settings.pop("trace", None)
     prompt = prompt_of(options, console)
     if prompt != options.text:  # a file ends with a line break
         prompt = prompt.strip()
@@ -134,6 +136,7 @@ def generate(options: Namespace, console: Console) -> Answer:
             model=load(options, console, prompt),
             strategy=strategy,
             on_text=lambda _, text: stream.add(text),
+            on_trace=trace_writer(trace, stream.on_event),
             on_event=stream.on_event,
             **settings,
         )

@@ -182,7 +182,8 @@ class Attention:
                 lines.append(f"{layer:6}" + "".join(f"{100 * value:4.0f}" for value in row[part]))
         return lines
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, weights: bool = True) -> dict[str, Any]:
+        """Plain data for JSON; the weights may be left out."""
         named = {"from": self.from_word, "to": self.to_word}
         first, separator = self.uniform_shares
         found = {
@@ -200,7 +201,7 @@ class Attention:
         }
         if self.to_word:
             found["between"] = _rounded(self.between())
-        return {**found, "weights": _rounded(self.weights)}
+        return {**found, "weights": _rounded(self.weights)} if weights else found
 
 
 def attention_weights(

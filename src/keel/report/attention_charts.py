@@ -54,14 +54,16 @@ def png_image(values: np.ndarray) -> str:
 
 def thumbnail(weights: np.ndarray) -> str:
     """A small image of weights [queries, keys]; of a large matrix, the maxima of blocks of cells."""
-    return png_image(intensity(_pooled(_pooled(weights, 0), 1)))
+    return png_image(intensity(pooled_matrix(weights, THUMBNAIL)))
 
 
-def _pooled(weights: np.ndarray, axis: int) -> np.ndarray:
-    count = weights.shape[axis]
-    if count <= THUMBNAIL:
-        return weights
-    return np.maximum.reduceat(weights, np.linspace(0, count, THUMBNAIL, endpoint=False).astype(int), axis)
+def pooled_matrix(weights: np.ndarray, side: int) -> np.ndarray:
+    """Weights [..., queries, keys] with at most `side` rows and columns: the maxima of blocks of cells."""
+    for axis in (-2, -1):
+        count = weights.shape[axis]
+        if count > side:
+            weights = np.maximum.reduceat(weights, np.linspace(0, count, side, endpoint=False).astype(int), axis)
+    return weights
 
 
 def head_matrix(queries: Sequence[str], keys: Sequence[str], weights: np.ndarray) -> Element:

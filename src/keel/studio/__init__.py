@@ -1,0 +1,1 @@
+"""The studio: a local web application to try models, look inside them, and follow and compare training runs."""

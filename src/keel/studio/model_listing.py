@@ -1,0 +1,70 @@
+"""What a model is and what it can do: the facts that the studio's pages choose models by."""
+
+import re
+from typing import Any
+
+from keel.api.inference import predicts_next_sentence
+from keel.data.sentence_splitting import CJK
+from keel.explain.prediction_scores import NAMES as EXPLAINED_TASKS
+from keel.formats.folder_architecture import WORD_HEAD
+from keel.model import Model
+from keel.nn.multihead_attention import MultiHeadAttention
+from keel.systems.capabilities import CausalLM, MaskedLM
+from keel.tasks.answer import SpanAnswering
+from keel.tasks.choose import MultipleChoice
+from keel.tasks.sequence_to_sequence import SequenceToSequence
+
+CHINESE_SHARE = 0.2
+"""Share of Chinese tokens above which a vocabulary is Chinese."""
+SAMPLE = 20_000
+"""Tokens of a vocabulary that are looked at."""
+
+
+def capabilities(model: Model) -> list[str]:
+    """The names of the views that work with a model."""
+    encoder, task, objective = model.encoder, model.task, model.objective
+    generates = task is None and isinstance(objective, CausalLM)
+    attends = any(isinstance(module, MultiHeadAttention) for module in encoder.modules())
+    found = {
+        "fill": isinstance(objective, MaskedLM) and WORD_HEAD not in model.missing,
+        "next_sentence": predicts_next_sentence(model),
+        "generate": generates,
+        "ask": generates or isinstance(task, SpanAnswering),
+        "predict": task is not None and not isinstance(task, SpanAnswering | SequenceToSequence | MultipleChoice),
+        "translate": isinstance(task, SequenceToSequence),
+        "nearest": encoder.word_embeddings() is not None and not encoder.sparse,
+        "senses": not encoder.bag_of_words and not isinstance(task, SequenceToSequence),
+        "attention": attends or isinstance(task, SequenceToSequence),
+        "layers": task is not None and task.mix is not None,
+        "explain": task is not None and task.name in EXPLAINED_TASKS,
+    }
+    return [name for name, holds in found.items() if holds]
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """The facts of a model for a listing, as plain data."""
+    encoder, task = model.encoder, model.task
+    modules = [module for module in (encoder, model.objective, task) if module is not None]
+    parameters = {id(weight): weight.numel() for module in modules for weight in module.parameters()}
+    attention = [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
+    card = {"text": model.card.text, "parent": model.card.parent, "hardware": model.card.hardware}
+    return {
+        "system": model.system.name,
+        "task": task.name if task else None,
+        "labels": list(model.label_names),
+        "parameters": sum(parameters.values()),
+        "vocabulary": len(model.tokenizer),
+        "language": language_of(model),
+        "layers": len(encoder.blocks()),
+        "heads": attention[0].heads if attention else 0,
+        "card": {name: value for name, value in card.items() if value},
+        "scores": model.card.score_texts(),
+        "can": capabilities(model),
+    }
+
+
+def language_of(model: Model) -> str:
+    """zh for a vocabulary with many Chinese words, else en: the language of the examples that pages offer."""
+    tokens = [model.tokenizer.token_of(number) for number in range(min(len(model.tokenizer), SAMPLE))]
+    chinese = sum(bool(re.search(f"[{CJK}]", token)) for token in tokens)
+    return "zh" if chinese > CHINESE_SHARE * len(tokens) else "en"

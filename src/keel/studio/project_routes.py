@@ -1,0 +1,194 @@
+"""Requests about the contents of the folders: models, runs, comparisons, data files; and the claims."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import FileResponse
+
+from keel.api.evaluation import evaluate
+from keel.api.training_runs import RunComparison, runs
+from keel.checks import check
+from keel.claims import CLAIMS
+from keel.errors import UsageError
+from keel.events import OnEvent
+from keel.metrics.label_errors import supports_label_errors
+from keel.studio.jobs import Jobs
+from keel.studio.requests import CheckRequest, CurrentWorkspace, ErrorsRequest, IdRequest, RunsRequest, with_notes
+from keel.studio.workspace import Entry, NotFound, find
+
+router = APIRouter()
+pages = APIRouter()
+
+MAX_ERRORS = 100
+"""Errors and suspicious labels of a model that are listed."""
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'"
+)
+"""A report is a page of its own, with its own policy; in a sandbox it cannot send requests to this server."""
+
+
+def jobs_of(request: Request) -> Jobs:
+    return request.app.state.jobs
+
+
+CurrentJobs = Annotated[Jobs, Depends(jobs_of)]
+
+
+@router.get("/models")
+def list_models(workspace: CurrentWorkspace) -> dict[str, Any]:
+    """All models with what they can do."""
+    return {"models": workspace.models()}
+
+
+@router.get("/runs")
+def list_runs(workspace: CurrentWorkspace) -> dict[str, Any]:
+    """All training runs."""
+    return {"runs": [_run_facts(entry) for entry in workspace.contents().runs.values()]}
+
+
+@router.post("/runs")
+def compare_runs(given: RunsRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """Curves, settings that differ and scores of some runs."""
+    known = workspace.contents().runs
+    found = runs([find(known, id, "run").path for id in given.ids])
+    tables = {"results": found.result_table(), "settings": found.settings_table()}
+    return {**_without_paths(found), **tables}
+
+
+@router.get("/reports")
+def list_reports(workspace: CurrentWorkspace) -> dict[str, Any]:
+    """All comparisons of systems."""
+    return {"reports": [_report_facts(entry) for entry in workspace.contents().comparisons.values()]}
+
+
+@router.post("/report")
+def report_results(given: IdRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The cells and tests of a comparison."""
+    folder = find(workspace.contents().comparisons, given.id, "comparison").path
+    rows = _json_lines(folder / "results.jsonl")
+    kinds = {"cells": "cell", "tests": "test"}
+    return {name: [row for row in rows if row.get("kind") == kind] for name, kind in kinds.items()}
+
+
+@pages.get("/reports/{id:path}")
+def report_page(id: str, workspace: CurrentWorkspace) -> FileResponse:
+    """The page of a comparison."""
+    page = find(workspace.contents().comparisons, id, "comparison").path / "report.html"
+    if not page.is_file():
+        raise NotFound(f"the comparison {id!r:.100} has no report yet: rerun its command to finish it")
+    return FileResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+@router.get("/claims")
+def list_claims() -> dict[str, Any]:
+    """All claims that have an experiment."""
+    return {"claims": [{"number": n, "title": each.title, "minutes": each.minutes} for n, each in CLAIMS.items()]}
+
+
+@router.post("/claims/{number}")
+def start_claim(number: int, jobs: CurrentJobs) -> dict[str, Any]:
+    """Run the experiment of a claim."""
+    if number not in CLAIMS:
+        raise NotFound(f"there is no claim {number}: choose one of the list")
+    return {"job": jobs.start(["claim", str(number)])}
+
+
+@router.get("/jobs/{id}")
+def job_state(id: str, jobs: CurrentJobs) -> dict[str, Any]:
+    """The messages and the result of an experiment."""
+    return jobs.get(id).to_dict()
+
+
+@router.delete("/jobs/{id}")
+def cancel_job(id: str, jobs: CurrentJobs) -> dict[str, Any]:
+    """End an experiment."""
+    jobs.cancel(id)
+    return jobs.get(id).to_dict()
+
+
+@router.get("/files")
+def list_files(workspace: CurrentWorkspace) -> dict[str, Any]:
+    """All data files."""
+    entries = workspace.contents().files.values()
+    return {"files": [{"id": each.id, "name": each.path.name, "bytes": each.path.stat().st_size} for each in entries]}
+
+
+@router.post("/check")
+def check_file(given: CheckRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The problems of a data file, and its facts."""
+    if not given.file and not given.content.strip():
+        raise UsageError("there is nothing to check: choose a file, or paste its contents")
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        if given.file:
+            entry = find(workspace.contents().files, given.file, "file")
+            return check(entry.path, task=given.task, on_event=on_event).with_name(str(entry.path), entry.id).to_dict()
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / (given.name or "pasted.tsv")
+            path.write_text(given.content, encoding="utf-8")
+            return check(path, task=given.task, on_event=on_event).with_name(str(path), path.name).to_dict()
+
+    return with_notes(run)
+
+
+@router.post("/errors")
+def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The scores of a model on a labelled file, its errors by confidence, and labels that may be wrong."""
+    model = workspace.model(given.model)
+    if model.task is None:
+        raise UsageError(f"{given.model} has no task: choose a fine-tuned model")
+    entry = find(workspace.contents().files, given.file, "file")
+    suspects = MAX_ERRORS if supports_label_errors(model.task.labels.kind) else 0
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        return evaluate(model, entry.path, suspects=suspects, on_event=on_event).to_dict()
+
+    return with_notes(run)
+
+
+def _run_facts(entry: Entry) -> dict[str, Any]:
+    """A line of the list of runs; a log that cannot be read has the reason as its "error"."""
+    log = entry.path / "run" / "log.jsonl"
+    facts: dict[str, Any] = {"id": entry.id, "name": entry.path.name, "updated": log.stat().st_mtime, "error": ""}
+    try:
+        found = runs(entry.path).runs
+    except (ValueError, OSError) as error:
+        return {**facts, "error": str(error), "verb": "", "steps": 0, "seconds": 0.0, "complete": False}
+    return {
+        **facts,
+        "verb": found[0].verb if found else "",
+        "steps": sum(each.steps for each in found),
+        "seconds": sum(each.seconds for each in found),
+        "complete": all(each.complete for each in found),
+    }
+
+
+def _without_paths(found: RunComparison) -> dict[str, Any]:
+    """The runs as plain data, without the paths of this machine."""
+    plain = found.to_dict()
+    return {**plain, "runs": [{**each, "folder": Path(each["folder"]).name} for each in plain["runs"]]}
+
+
+def _report_facts(entry: Entry) -> dict[str, Any]:
+    cells = [row for row in _json_lines(entry.path / "results.jsonl") if row.get("kind") == "cell"]
+    names = list(dict.fromkeys(str(cell.get("row", "")) for cell in cells))
+    complete = (entry.path / "report.html").is_file()
+    return {"id": entry.id, "name": entry.path.name, "systems": names, "complete": complete}
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; those of a damaged or missing one are left out."""
+    if not path.is_file():
+        return []
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found += [record] if isinstance(record, dict) else []
+    return found

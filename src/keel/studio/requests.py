@@ -1,0 +1,160 @@
+"""What requests to the studio contain, with bounds, and what all answers share."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from keel.events import Event
+from keel.explain.attention_inputs import AttentionKind
+from keel.explain.text_tokens import Merge
+from keel.explain.word_attributions import Method
+from keel.studio.workspace import Workspace
+
+Text = Annotated[str, Field(max_length=50_000)]
+Word = Annotated[str, Field(max_length=200)]
+Count = Annotated[int, Field(ge=1, le=1_000)]
+
+
+def workspace_of(request: Request) -> Workspace:
+    return request.app.state.workspace
+
+
+CurrentWorkspace = Annotated[Workspace, Depends(workspace_of)]
+
+
+class ModelRequest(BaseModel):
+    """A request about a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+
+
+class TextRequest(ModelRequest):
+    """A text, or a pair of texts, for a model."""
+
+    text: Text
+    second: Text = ""
+
+
+class TopRequest(TextRequest):
+    """The best answers for a text."""
+
+    top: Count = 10
+
+
+class GenerateRequest(TextRequest):
+    """A prompt, and how tokens are chosen: by sampling or, with beams, by beam search."""
+
+    tokens: Annotated[int, Field(ge=1, le=200)] = 30
+    temperature: Annotated[float, Field(ge=0, le=10)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    seed: Annotated[int, Field(ge=0)] = 0
+    beams: Annotated[int, Field(ge=0, le=20)] = 0
+    best: Annotated[int, Field(ge=1, le=20)] = 1
+
+
+class AskRequest(ModelRequest):
+    """A question about a passage."""
+
+    passage: Text
+    question: Annotated[str, Field(max_length=2_000)]
+
+
+class TranslateRequest(TextRequest):
+    """A text to translate."""
+
+    beams: Annotated[int, Field(ge=1, le=20)] = 5
+
+
+class AnalogyRequest(TopRequest):
+    """An expression such as "king - man + woman"."""
+
+    by: Literal["add", "multiply"] = "add"
+
+
+class SensesRequest(ModelRequest):
+    """A word in several sentences."""
+
+    text: Word
+    sentences: Annotated[list[Text], Field(max_length=200)]
+    layer: int = -1
+    groups: Annotated[int, Field(ge=0, le=50)] = 0
+
+
+class AttentionRequest(TextRequest):
+    """The attention weights of a text."""
+
+    kind: AttentionKind | Literal["auto"] = "auto"
+    merge: Merge = "none"
+    from_word: Word = ""
+    to_word: Word = ""
+
+
+class HeadRequest(AttentionRequest):
+    """The attention weights of one head."""
+
+    layer: int
+    head: int
+
+
+class LayersRequest(BaseModel):
+    """The scalar mixes of several models."""
+
+    models: Annotated[list[str], Field(min_length=1, max_length=20)]
+
+
+class ExplainRequest(TextRequest):
+    """The words that made a prediction."""
+
+    by: Method = "auto"
+    label: Word = ""
+    word: Word = ""
+    curves: bool = False
+
+
+class RunsRequest(BaseModel):
+    """Training runs to compare."""
+
+    ids: Annotated[list[str], Field(min_length=1, max_length=50)]
+
+
+class IdRequest(BaseModel):
+    """A comparison by its id."""
+
+    id: str
+
+
+class CheckRequest(BaseModel):
+    """A data file to check, by its id or by its name and contents."""
+
+    file: str = ""
+    name: Annotated[str, Field(max_length=100, pattern=r"^[^/\\\x00]*$")] = ""
+    content: Annotated[str, Field(max_length=900_000)] = ""
+    task: str = ""
+
+
+class ErrorsRequest(ModelRequest):
+    """A labelled file on which a model's errors are listed."""
+
+    file: str
+
+
+class Notes:
+    """An `on_event` that collects the messages of a verb."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "note":
+            self.texts.append(event["text"])
+
+
+def with_notes(run: Callable[[Notes], dict[str, Any]]) -> dict[str, Any]:
+    """An answer with the messages that came with it."""
+    notes = Notes()
+    return {**run(notes), "notes": notes.texts}

@@ -1,0 +1,140 @@
+"""Requests of the pages Try and Words: every verb on a text."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from keel.api.inference import fill, next_sentence
+from keel.api.inference import predict as predict_texts
+from keel.api.prompting import ask
+from keel.api.text_generation import answer_data, continuations
+from keel.api.translation import aligned, translate
+from keel.api.vectors import senses, similarity
+from keel.data.predictions import SpanAnswer
+from keel.events import OnEvent
+from keel.explain.nearest_neighbors import Neighbor
+from keel.generation.strategy import decoding_strategy
+from keel.studio.requests import (
+    AnalogyRequest,
+    AskRequest,
+    CurrentWorkspace,
+    GenerateRequest,
+    SensesRequest,
+    TextRequest,
+    TopRequest,
+    TranslateRequest,
+    with_notes,
+)
+
+router = APIRouter()
+
+
+@router.post("/fill")
+def fill_masks(given: TopRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The most probable words for each mask."""
+    found = fill(given.text, model=workspace.model(given.model), top=given.top)
+    return {"text": given.text, "masks": [[each._asdict() for each in candidates] for candidates in found]}
+
+
+@router.post("/generate")
+def generate(given: GenerateRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """A continuation, with the tree of candidates."""
+    model = workspace.model(given.model)
+    search = {"beams": given.beams, "best": given.best} if given.beams else {}
+    sampling = {"temperature": given.temperature, "top_k": given.top_k, "top_p": given.top_p, "seed": given.seed}
+    strategy = decoding_strategy(**(search or sampling))
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        traces: list[dict[str, Any]] = []
+        (found,) = continuations(
+            [given.text], model=model, strategy=strategy, tokens=given.tokens, on_trace=traces.append, on_event=on_event
+        )
+        return {"text": found[0].text, "best": [answer_data(each) for each in found], "trace": traces[0]}
+
+    return with_notes(run)
+
+
+@router.post("/ask")
+def answer_question(given: AskRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The answer to a question: a span of the passage, or generated text."""
+    model = workspace.model(given.model)
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        found = ask(given.passage, given.question, model=model, on_event=on_event)
+        if not isinstance(found, SpanAnswer):
+            return found.to_dict()
+        best = [each.to_dict() for each in found.alternatives]
+        return {**found.to_dict(), "null_odds": found.null_odds, "best": best}
+
+    return with_notes(run)
+
+
+@router.post("/predict")
+def predict(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The prediction of a fine-tuned model: a label with probabilities, tags, or a number."""
+    model = workspace.model(given.model)
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        paired = model.task is not None and model.task.pair
+        texts = [(given.text, given.second)] if paired else [given.text]
+        (record,) = predict_texts(model, texts, on_event=on_event)
+        return {"task": model.task.name if model.task else "", "prediction": record}
+
+    return with_notes(run)
+
+
+@router.post("/translate")
+def translate_text(given: TranslateRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """A translation, the next best ones, and its alignment to the source."""
+    model = workspace.model(given.model)
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        found = translate(given.text, model=model, beams=given.beams, best=given.beams, on_event=on_event)
+        links = aligned(given.text, found.text, model=model).to_dict() if found.text else None
+        return {
+            **found.to_dict(),
+            "best": [each.to_dict() for each in (found, *found.alternatives)],
+            "alignment": links,
+        }
+
+    return with_notes(run)
+
+
+@router.post("/next_sentence")
+def follows(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The probability that the second text follows the first."""
+    return {"is_next": next_sentence(given.text, given.second, model=workspace.model(given.model))}
+
+
+@router.post("/nearest")
+def nearest(given: TopRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The nearest neighbours of a word."""
+    return {"neighbors": _rows(workspace.vectors(given.model).nearest(given.text.strip(), top=given.top))}
+
+
+@router.post("/analogy")
+def analogy(given: AnalogyRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The words nearest to an expression."""
+    found = workspace.vectors(given.model).analogy(given.text, top=given.top, by=given.by)
+    return {"expression": given.text, "neighbors": _rows(found)}
+
+
+@router.post("/similarity")
+def cosine(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The cosine similarity of two texts."""
+    return {"similarity": similarity(given.text, given.second, model=workspace.model(given.model))}
+
+
+@router.post("/senses")
+def word_senses(given: SensesRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """The uses of a word in sentences, clustered by its contextual vectors."""
+    model = workspace.model(given.model)
+    return with_notes(
+        lambda on_event: senses(
+            given.text, given.sentences, model=model, layer=given.layer, groups=given.groups, on_event=on_event
+        ).to_dict()
+    )
+
+
+def _rows(found: list[Neighbor]) -> list[dict[str, Any]]:
+    return [{"word": each.word, "similarity": each.score} for each in found]

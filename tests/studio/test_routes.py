@@ -1,0 +1,162 @@
+import base64
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import keel
+
+BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
+
+
+def post(client: TestClient, path: str, **body: Any) -> dict[str, Any]:
+    answer = client.post(f"/api/{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_models_are_listed_with_what_they_can_do(client: TestClient) -> None:
+    models = {each["id"]: each for each in client.get("/api/models").json()["models"]}
+    assert models["chinese"]["bundled"]
+    assert models["chinese"]["language"] == "zh"
+    assert {"fill", "next_sentence", "attention", "senses"} <= {*models[BERT]["can"]}
+    assert {"predict", "explain", "layers"} <= {*models[CLASSIFIER]["can"]}
+    assert "fill" not in models[CLASSIFIER]["can"]
+    assert models[CLASSIFIER]["labels"] == ["bad", "good"]
+    assert {"generate", "ask", "attention"} <= {*models[GPT]["can"]}
+    assert {"nearest"} <= {*models[WORDS]["can"]}
+    assert "attention" not in models[WORDS]["can"]
+    damaged = models["project/models/damaged"]
+    assert damaged["error"]
+    assert damaged["can"] == []
+
+
+def test_try(client: TestClient, project: Path) -> None:
+    filled = post(client, "fill", model=BERT, text="the [MASK] film", top=3)
+    expected = keel.fill("the [MASK] film", model=project / "models" / "bert", top=3)
+    assert [each["word"] for each in filled["masks"][0]] == [each.word for each in expected[0]]
+    generated = post(client, "generate", model=GPT, text="the old", tokens=3, seed=1)
+    assert generated["trace"]["texts"][0]["hypotheses"]
+    searched = post(client, "generate", model=GPT, text="the old", tokens=3, beams=2, best=2)
+    assert len(searched["best"]) == 2
+    predicted = post(client, "predict", model=CLASSIFIER, text="a quiet garden")
+    assert predicted["task"] == "classify"
+    assert predicted["prediction"]["label"] in ("good", "bad")
+    follows = post(client, "next_sentence", model=BERT, text="the old film", second="was good")
+    assert 0 < follows["is_next"] < 1
+    answered = post(client, "ask", model=GPT, passage="the old film was good", question="what was good?")
+    assert "Q: what was good?" in answered["prompt"]
+
+
+def test_words(client: TestClient) -> None:
+    found = post(client, "nearest", model=WORDS, text="film", top=2)["neighbors"]
+    assert len(found) == 2
+    assert found[0]["similarity"] >= found[1]["similarity"]
+    assert post(client, "analogy", model=WORDS, text="film - good + old")["neighbors"]
+    assert post(client, "similarity", model=WORDS, text="film", second="film")["similarity"] == pytest.approx(1)
+    uses = post(client, "senses", model=BERT, text="film", sentences=["the old film", "the film , the story", "no"])
+    assert len(uses["uses"]) == 2
+    assert "1 of 3 sentences" in uses["notes"][0]
+
+
+def test_attention_has_all_heads_and_each_in_full(client: TestClient, project: Path) -> None:
+    text = "the old film was good"
+    found = post(client, "attention", model=BERT, text=text)
+    exact = keel.attention(text, model=project / "models" / "bert")
+    tokens = len(exact.queries)
+    assert found["queries"] == exact.queries
+    assert "weights" not in found
+    pictures = base64.b64decode(found["thumbnails"])
+    assert len(pictures) == exact.weights.shape[0] * exact.weights.shape[1] * found["rows"] * found["columns"]
+    head = post(client, "attention/head", model=BERT, text=text, layer=2, head=1)
+    weights = np.frombuffer(base64.b64decode(head["weights"]), np.uint8).reshape(tokens, tokens)
+    assert np.abs(weights / 255 * head["largest"] - exact.head(2, 1)).max() <= head["largest"] / 509
+
+
+def test_layers_and_explanations(client: TestClient) -> None:
+    (mix,) = post(client, "layers", models=[CLASSIFIER])["tasks"]
+    assert sum(mix["weights"]) == pytest.approx(1, abs=1e-4)
+    found = post(client, "explain", model=CLASSIFIER, text="the old film was good")
+    assert [word["word"] for word in found["words"]] == ["the", "old", "film", "was", "good"]
+
+
+def test_runs_and_reports(client: TestClient) -> None:
+    listed = {each["id"]: each for each in client.get("/api/runs").json()["runs"]}
+    assert listed[BERT]["complete"]
+    found = post(client, "runs", ids=[BERT, GPT])
+    assert len(found["runs"]) == 2
+    assert found["runs"][0]["curves"]["training loss"]
+    assert not any("/" in run["folder"] for run in found["runs"])
+    (report,) = client.get("/api/reports").json()["reports"]
+    assert report["systems"] == ["onehot"]
+    assert post(client, "report", id=report["id"])["cells"][0]["row"] == "onehot"
+    page = client.get(f"/reports/{report['id']}")
+    assert page.text.startswith("<!DOCTYPE html>")
+    assert page.headers["content-security-policy"].startswith("sandbox ")
+
+
+def test_data_files(client: TestClient) -> None:
+    files = {each["id"] for each in client.get("/api/files").json()["files"]}
+    assert files == {"project/train.tsv", "project/test.tsv", "project/corpus.txt"}
+    checked = post(client, "check", file="project/train.tsv")
+    assert "project/train.tsv" in checked["files"]
+    pasted = post(client, "check", name="mine.tsv", content="text\tlabel\na\tx\na\tx\n", task="classify")
+    assert any("duplicate" in each["cause"] for each in pasted["findings"])
+    errors = post(client, "errors", model=CLASSIFIER, file="project/test.tsv")
+    assert errors["count"] == 32
+    assert "suspects" in errors
+
+
+def test_a_claim_runs_in_the_background(client: TestClient) -> None:
+    numbers = [each["number"] for each in client.get("/api/claims").json()["claims"]]
+    assert 41 in numbers
+    job = client.post("/api/claims/25").json()["job"]
+    for _ in range(600):
+        state = client.get(f"/api/jobs/{job}").json()
+        if state["state"] != "running":
+            break
+        time.sleep(0.1)
+    assert state["state"] == "done", state
+    assert state["result"]["claim"] == 25
+    assert state["result"]["holds"] is True
+    assert client.post("/api/claims/999").status_code == 404
+    assert client.get("/api/jobs/none").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("fill", {"model": "nothing", "text": "a [MASK]"}, 404),
+        ("fill", {"model": "../../etc", "text": "a [MASK]"}, 404),
+        ("fill", {"model": BERT, "text": "no mask"}, 400),
+        ("fill", {"model": GPT, "text": "a [MASK]"}, 400),
+        ("fill", {"model": BERT}, 422),
+        ("fill", {"model": BERT, "text": "x" * 60_000}, 422),
+        ("fill", {"model": BERT, "text": "a", "path": "/etc/passwd"}, 422),
+        ("predict", {"model": BERT, "text": "a"}, 400),
+        ("explain", {"model": BERT, "text": "a"}, 400),
+        ("attention", {"model": WORDS, "text": "film"}, 400),
+        ("attention/head", {"model": BERT, "text": "film", "layer": 9, "head": 1}, 400),
+        ("generate", {"model": GPT, "text": "a", "tokens": 100_000}, 422),
+        ("check", {"file": "../secret.tsv"}, 404),
+        ("check", {"name": "../x.tsv", "content": "a"}, 422),
+        ("check", {}, 400),
+        ("runs", {"ids": ["../run"]}, 404),
+        ("report", {"id": "nothing"}, 404),
+        ("errors", {"model": BERT, "file": "project/test.tsv"}, 400),
+    ],
+)
+def test_bad_requests_get_one_sentence(client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
+    answer = client.post(f"/api/{path}", json=body)
+    assert answer.status_code == status
+    sentence = answer.json()["error"]
+    assert sentence
+    assert "\n" not in sentence
+
+
+def test_nothing_outside_the_folders_is_served(client: TestClient) -> None:
+    assert client.get("/api/nothing").status_code == 404
+    assert client.get("/reports/%2e%2e/%2e%2e/etc/passwd").status_code == 404
