@@ -268,7 +268,7 @@ def test_user_text_is_escaped_and_shown(tmp_path: Path) -> None:
         ("cnn", {"model": BERT}, "this is a bert"),
         ("input", {"model": BERT}, "needs a text"),
         ("rnn", {"text": "word " * 40}, "2 to 16 words, not 40"),
-        ("sizes", {"out": "sizes.png"}, r"must end in \.svg or \.html"),
+        ("sizes", {"out": "sizes.gif"}, r"must end in \.svg"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(name: str, options: dict[str, Any], sentence: str) -> None:

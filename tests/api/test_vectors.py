@@ -238,6 +238,6 @@ def test_senses_and_layers_write_a_figure(tmp_path: Path, capsys: pytest.Capture
     svg = (tmp_path / "l.svg").read_text(encoding="utf-8")
     assert svg.count("<rect") == 3
     capsys.readouterr()
-    for wrong in ([*line, "--out", "s.pdf"], ["layers", str(tmp_path / "m"), "--out", "l.png"]):
+    for wrong in ([*line, "--out", "s.gif"], ["layers", str(tmp_path / "m"), "--out", "l.txt"]):
         assert main(wrong) == 2
-        assert "must end in .svg or .html" in capsys.readouterr().err
+        assert "must end in .svg" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_colours_on_a_terminal(run: Run, folder: Path, monkeypatch: pytest.Monke
         (("second", "--model", "tuned"), 2, "one text"),
         (("--model", "tuned", "--word", "boat"), 2, "--word"),
         (("--model", "tuned", "--label", "air"), 2, "'food', 'sea'"),
-        (("--model", "tuned", "--out", "why.png"), 2, ".svg"),
+        (("--model", "tuned", "--out", "why.gif"), 2, ".svg"),
         (("--model", "tuned", "--steps", "0"), 2, "--steps"),
     ],
 )

@@ -69,7 +69,7 @@ def figure(
     model: ModelSource | None = None,
     text: Annotated[str, Doc("Text to show (input, rnn, cnn, window).")] = "",
     second: Annotated[str, Doc("Second text of a pair (input).")] = "",
-    out: Annotated[str | Path | None, Doc("Write the figure, .svg or .html.")] = None,
+    out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> Figure:
     """A diagram by name, in `out` as a picture: `keel figure` lists them.

@@ -196,7 +196,7 @@ def segment(
 def layers(
     model: ModelSource,
     *,
-    out: Annotated[str | Path | None, Doc("Write the weights as a figure, .svg or .html.")] = None,
+    out: Annotated[str | Path | None, Doc("Write the weights as a figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> Layers:
     """The layer weights of a model that was fine-tuned with `mix` (ELMo's scalar mix), in `out` as a figure."""

@@ -23,7 +23,7 @@ from keel.report.attribution_figure import (
     signed_bars,
     stacked,
 )
-from keel.report.html_page import Page, picture_file, tag, write_picture
+from keel.report.html_page import Page, is_page, picture_file, tag, write_picture
 
 BY = (
     "Method. gradients: integrated gradients on the input embeddings; occlusion: change of the score without the word; "
@@ -57,7 +57,7 @@ def attention(
     ] = "none",
     from_word: Annotated[str, Doc("The word that attends: its attention in every head.")] = "",
     to_word: Annotated[str, Doc("The word that is attended to.")] = "",
-    out: Annotated[str | Path | None, Doc("Write a figure, .svg or .html.")] = None,
+    out: Annotated[str | Path | None, Doc("Write a figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> Attention:
     """Attention weights of a text, or a pair of texts, in all layers and heads; by default, of the bundled encoder.
@@ -90,7 +90,7 @@ def attention(
 
 
 def write_attention(path: str | Path, found: Attention) -> Path:
-    """Write an .html page of all heads, or an .svg file: of the two named words in all heads, of the only head, or of
+    """Write an .html page of all heads, or a picture: of the two named words in all heads, of the only head, or of
     all heads."""
     path = picture_file(path)
     layers, heads = found.layers, found.heads
@@ -106,7 +106,7 @@ def write_attention(path: str | Path, found: Attention) -> Path:
     ]
     named = bool(found.from_word and found.to_word)
     words = f"from {found.from_word!r} to {found.to_word!r}"
-    if path.suffix.lower() == ".svg":
+    if not is_page(path):
         if named:
             name, picture = words, head_numbers(layers, heads, found.between())
         elif found.weights.shape[:2] == (1, 1):
@@ -154,7 +154,7 @@ def explain_prediction(
     ] = False,
     chinese_words: Annotated[bool, Doc("Chinese by words (jieba) instead of characters.")] = False,
     out: Annotated[
-        str | Path | None, Doc("Write the coloured text, bars and curves as a figure, .svg or .html.")
+        str | Path | None, Doc("Write the coloured text, bars and curves as a figure: .svg, .pdf, .png or .html.")
     ] = None,
     on_event: OnEvent = ignore,
 ) -> Explanation:
@@ -195,7 +195,7 @@ def coloured_texts(found: Explanation) -> list[ColouredText]:
 
 
 def write_explanation(path: str | Path, found: Explanation) -> Path:
-    """Write the coloured text, the bars of the strongest words and the curves to an .html page or an .svg picture."""
+    """Write the coloured text, the bars of the strongest words and the curves to an .html page or a picture."""
     texts = coloured_texts(found)
     title = f"Why {found.prediction}?"
     chance = "" if found.probability is None else f", probability {found.probability:.3f}"
@@ -214,7 +214,7 @@ def write_explanation(path: str | Path, found: Explanation) -> Path:
         ):
             chart = ranking_chart(curves.shares, curve, random, across=f"words {name} (%)", upward=upward)
             charts.append((f"Words {name} by attribution", chart, text))
-    if picture_file(path).suffix.lower() == ".svg":
+    if not is_page(path):
         parts = [(f"{found.prediction}{chance}", coloured_picture(texts)), (found.target, bars)]
         return write_picture(Path(path), stacked([*parts, *((name, chart) for name, chart, _ in charts)]))
     page = Page(title, lead)

@@ -123,7 +123,7 @@ def aligned(text: str, generated: str, *, model: ModelSource, on_event: OnEvent 
 
 
 def write_alignment(path: str | Path, alignments: Sequence[Alignment]) -> Path:
-    """Write heat maps of alignments to an .html file, or the first one to an .svg file."""
+    """Write heat maps of alignments to an .html file, or the first one to a picture."""
     figures = [
         (heat_map(each.source, each.target, each.weights), f"{' '.join(each.target)}, generated from the source above.")
         for each in alignments

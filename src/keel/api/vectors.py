@@ -21,7 +21,7 @@ from keel.explain.projection import ProjectionMethod, project
 from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
 from keel.model import Model
 from keel.report.charts import heat_map
-from keel.report.html_page import Page, picture_file, tag, write_figures, write_picture
+from keel.report.html_page import Page, is_page, picture_file, tag, write_figures, write_picture
 from keel.report.map_script import SCRIPT
 from keel.report.scatter_map import draw_map
 
@@ -106,14 +106,14 @@ def senses(
     model: ModelSource | None = None,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
     groups: Annotated[int, Doc("Number of clusters; 0: estimated.")] = 0,
-    out: Annotated[str | Path | None, Doc("Write the cosines as a figure, .svg or .html.")] = None,
+    out: Annotated[str | Path | None, Doc("Write the cosines as a figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
 ) -> Senses:
     """Senses of a word: cosines between its contextual vectors in these sentences, and clusters of them.
 
-    `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it. `out` is an .svg or .html
-    file for a heat map of the cosines.
+    `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it. `out` is the
+    file of a heat map of the cosines.
     """
     path = None if out is None else picture_file(out)
     require_text(word, "the word")
@@ -132,7 +132,7 @@ def senses(
 
 
 def write_senses(path: str | Path, found: Sequence[Senses]) -> Path:
-    """Write heat maps of the cosines of uses, those of one cluster together, to an .html or (the first) .svg file."""
+    """Write heat maps of the cosines of uses, those of a cluster together, to a page, or the first one to a picture."""
     figures = []
     for each in found:
         order = sorted(range(len(each.uses)), key=lambda number: each.groups[number])[:MAX_SENSES]
@@ -157,7 +157,7 @@ def word_map(
     seed: Annotated[int, Doc("Random seed of t-SNE.")] = 0,
     on_event: OnEvent = ignore,
 ) -> Path:
-    """Draw a 2D map of words (PCA or t-SNE) as .svg or .html: the given words and the `top` most frequent ones.
+    """Draw a 2D map of words (PCA or t-SNE) as a figure: the given words and the `top` most frequent ones.
 
     `pairs`, such as "king:queen man:woman", are connected by arrows. Default: the 200 most frequent words. Unknown
     words are left out with a note. A page fits the screen, zooms and pans, and saves the picture as PNG.
@@ -196,7 +196,7 @@ def word_map(
     name = model.card.title if isinstance(model, Model) else Path(model).name
     title = title or f"{name}: a map"
     picture.insert(0, tag("title", title))
-    if path.suffix.lower() == ".svg":
+    if not is_page(path):
         return write_picture(path, picture)
     page = Page(title, layout="fit")
     page.figure(picture, " ".join(caption))

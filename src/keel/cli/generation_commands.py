@@ -204,7 +204,9 @@ def _prompted(
     encoding_flag,
     model_flag("The folder of a seq2seq model."),
     section("search", BeamSearch()),
-    argument("--alignment", "FILE", "Draw the cross-attention between source and target words: .html or .svg."),
+    argument(
+        "--alignment", "FILE", "Draw the cross-attention between source and target words: .svg, .pdf, .png or .html."
+    ),
     arguments_of(translation.translate, trace="DIR|FILE", by_pattern="FILE.tsv"),
     device_flags,
 )

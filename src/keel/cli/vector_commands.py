@@ -98,7 +98,7 @@ def senses(options: Namespace, console: Console) -> Answer:
     'MODEL [--words "A B C"] [--out FILE]',
     argument("model", "MODEL", "A model folder, or a word vector file."),
     arguments_of(vectors.word_map, words='"A B C"', pairs='"A:B C:D"'),
-    argument("--out", "FILE", "The .svg or .html file. [map.html]", default="map.html"),
+    argument("--out", "FILE", "The file: .svg, .pdf, .png or .html. [map.html]", default="map.html"),
 )
 def map_(options: Namespace, console: Console) -> Answer:
     """2D map of word vectors: SVG or HTML."""

@@ -10,7 +10,9 @@ from xml.etree.ElementTree import Element, tostring
 
 from keel.errors import KeelError, UsageError
 from keel.report.page_style import CSS, STANDALONE_CSS
+from keel.report.printed_picture import print_picture, require_printer
 
+FIGURE_SUFFIXES = (".svg", ".pdf", ".png", ".html")
 Layout = Literal["column", "broad", "fit"]
 """A column of text, the width of the screen, or one figure that fits the screen."""
 
@@ -136,18 +138,40 @@ class Page:
         return write_text(path, self.render())
 
 
+def picture_file(path: str | Path) -> Path:
+    """The path, if a figure can be written to it: its ending says as what."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FIGURE_SUFFIXES:
+        raise UsageError(f"{path} must end in {', '.join(FIGURE_SUFFIXES[:-1])} or {FIGURE_SUFFIXES[-1]}")
+    if suffix in (".pdf", ".png"):
+        require_printer()
+    return Path(path)
+
+
+def is_page(path: str | Path) -> bool:
+    """Whether a figure's file is an HTML page; else it is a picture alone."""
+    return picture_file(path).suffix.lower() == ".html"
+
+
 def write_picture(path: Path, picture: Element) -> Path:
-    """Write a picture to its own SVG file, atomically."""
+    """Write a picture to a file of its own, .svg, .pdf or .png, atomically."""
     standalone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
     standalone.extend([tag("style", STANDALONE_CSS), *picture])
-    return write_text(path, tostring(standalone, encoding="unicode") + "\n")
+    svg = tostring(standalone, encoding="unicode") + "\n"
+    match path.suffix.lower():
+        case ".pdf":
+            return write_file(path, print_picture(svg, "pdf"))
+        case ".png":
+            return write_file(path, print_picture(svg, "png"))
+        case _:
+            return write_file(path, svg.encode())
 
 
 def write_figures(
     path: Path, title: str, figures: Sequence[tuple[Element, str]], *, lead: str = "", layout: Layout = "column"
 ) -> Path:
-    """Write pictures with their captions to an .html page, or the first picture to an .svg file."""
-    if picture_file(path).suffix.lower() == ".svg":
+    """Write pictures with their captions to an .html page, or the first picture to a file of its own."""
+    if not is_page(path):
         return write_picture(path, figures[0][0])
     page = Page(title, lead, layout=layout)
     for picture, caption in figures:
@@ -155,18 +179,16 @@ def write_figures(
     return page.write(path)
 
 
-def picture_file(path: str | Path) -> Path:
-    """The path, if it ends with .svg or .html."""
-    if Path(path).suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"{path} must end in .svg or .html")
-    return Path(path)
-
-
 def write_text(path: Path, text: str) -> Path:
     """Write a text file atomically."""
+    return write_file(path, text.encode())
+
+
+def write_file(path: Path, content: bytes) -> Path:
+    """Write a file atomically."""
     part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content)
         return part.replace(path)
     except OSError as error:
         raise KeelError(f"{path} cannot be written: {error.strerror}") from None
