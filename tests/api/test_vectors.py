@@ -196,7 +196,7 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--words", "kong kang", *out): "did you mean 'king'",
         ("--pairs", "king", *out): "is no pair",
         ("--words", "king", *out): "two words or more",
-        ("--out", str(tmp_path / "map.pdf")): "must end in .svg or .html",
+        ("--out", str(tmp_path / "map.gif")): "must end in .svg",
         ("--out", str(tmp_path / "no" / "map.svg")): "cannot be written",
         ("--words", "king queen", "--by", "tsne", *out): "five words or more",
     }.items():

@@ -47,13 +47,13 @@ def list_models(workspace: CurrentWorkspace) -> dict[str, Any]:
 @router.get("/runs")
 def list_runs(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All training runs."""
-    return {"runs": [_run_facts(entry) for entry in workspace.contents().runs.values()]}
+    return {"runs": [_run_facts(entry) for entry in workspace.listings().runs.values()]}
 
 
 @router.post("/runs")
 def compare_runs(given: RunsRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """Curves, settings that differ and scores of some runs."""
-    known = workspace.contents().runs
+    known = workspace.listings().runs
     found = runs([find(known, id, "run").path for id in given.ids])
     tables = {"results": found.result_table(), "settings": found.settings_table()}
     return {**_without_paths(found), **tables}
@@ -62,13 +62,13 @@ def compare_runs(given: RunsRequest, workspace: CurrentWorkspace) -> dict[str, A
 @router.get("/reports")
 def list_reports(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All comparisons of systems."""
-    return {"reports": [_report_facts(entry) for entry in workspace.contents().comparisons.values()]}
+    return {"reports": [_report_facts(entry) for entry in workspace.listings().comparisons.values()]}
 
 
 @router.post("/report")
 def report_results(given: IdRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """The cells and tests of a comparison."""
-    folder = find(workspace.contents().comparisons, given.id, "comparison").path
+    folder = find(workspace.listings().comparisons, given.id, "comparison").path
     rows = _json_lines(folder / "results.jsonl")
     kinds = {"cells": "cell", "tests": "test"}
     return {name: [row for row in rows if row.get("kind") == kind] for name, kind in kinds.items()}
@@ -77,7 +77,7 @@ def report_results(given: IdRequest, workspace: CurrentWorkspace) -> dict[str, A
 @pages.get("/reports/{id:path}")
 def report_page(id: str, workspace: CurrentWorkspace) -> FileResponse:
     """The page of a comparison."""
-    page = find(workspace.contents().comparisons, id, "comparison").path / "report.html"
+    page = find(workspace.listings().comparisons, id, "comparison").path / "report.html"
     if not page.is_file():
         raise NotFound(f"the comparison {id!r:.100} has no report yet: rerun its command to finish it")
     return FileResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
@@ -113,7 +113,7 @@ def cancel_job(id: str, jobs: CurrentJobs) -> dict[str, Any]:
 @router.get("/files")
 def list_files(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All data files."""
-    entries = workspace.contents().files.values()
+    entries = workspace.listings().files.values()
     return {"files": [{"id": each.id, "name": each.path.name, "bytes": each.path.stat().st_size} for each in entries]}
 
 
@@ -125,7 +125,7 @@ def check_file(given: CheckRequest, workspace: CurrentWorkspace) -> dict[str, An
 
     def run(on_event: OnEvent) -> dict[str, Any]:
         if given.file:
-            entry = find(workspace.contents().files, given.file, "file")
+            entry = find(workspace.listings().files, given.file, "file")
             return check(entry.path, task=given.task, on_event=on_event).with_name(str(entry.path), entry.id).to_dict()
         with TemporaryDirectory() as folder:
             path = Path(folder) / (given.name or "pasted.tsv")
@@ -141,7 +141,7 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
     model = workspace.model(given.model)
     if model.task is None:
         raise UsageError(f"{given.model} has no task: choose a fine-tuned model")
-    entry = find(workspace.contents().files, given.file, "file")
+    entry = find(workspace.listings().files, given.file, "file")
     suspects = MAX_ERRORS if supports_label_errors(model.task.labels.kind) else 0
 
     def run(on_event: OnEvent) -> dict[str, Any]:

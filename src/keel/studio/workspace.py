@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contents:
+class Listings:
     """What the folders hold, by id."""
 
     models: dict[str, Entry] = field(default_factory=dict)
@@ -88,9 +88,9 @@ class Workspace:
         self._spaces: OrderedDict[Entry, tuple[int, VectorSpace]] = OrderedDict()
         self._facts: dict[Entry, tuple[int, dict[str, Any]]] = {}
 
-    def contents(self) -> Contents:
+    def listings(self) -> Listings:
         """What the folders hold now."""
-        found = Contents({name: Entry(name, path, bundled=True) for name, path in bundled_models().items()})
+        found = Listings({name: Entry(name, path, bundled=True) for name, path in bundled_models().items()})
         for root in self.roots:
             for path in _walk(root):
                 found.add(Entry("/".join((root.name, *path.relative_to(root).parts)), path))
@@ -100,16 +100,16 @@ class Workspace:
         """The facts of all models; one that cannot be read has the reason as its "error"."""
         return [
             {"id": entry.id, "name": entry.path.name, "bundled": entry.bundled, **self._describe(entry)}
-            for entry in self.contents().models.values()
+            for entry in self.listings().models.values()
         ]
 
     def model(self, id: str) -> Model:
         """The model with this id."""
-        return self._model(find(self.contents().models, id, "model"))
+        return self._model(find(self.listings().models, id, "model"))
 
     def vectors(self, id: str) -> VectorSpace:
         """The word vectors of the model with this id."""
-        entry = find(self.contents().models, id, "model")
+        entry = find(self.listings().models, id, "model")
 
         def build(path: Path) -> VectorSpace:
             model = self._model(entry)
