@@ -121,8 +121,9 @@ def fill(
 def predicts_next_sentence(model: Model) -> bool:
     """Whether a model has learned next sentence prediction, and has not lost that head."""
     objective = model.objective
-    has_head = isinstance(objective, BertPretraining) and NEXT_HEAD not in model.missing
-    return has_head and objective.system.pair_objective == "nsp"
+    if not isinstance(objective, BertPretraining) or NEXT_HEAD in model.missing:
+        return False
+    return objective.system.pair_objective == "nsp"
 
 
 def next_sentence(first: str, second: str, *, model: ModelSource, on_event: OnEvent = ignore) -> float:

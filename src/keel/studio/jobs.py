@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Lock, Thread
 from typing import Any, Literal
 
@@ -32,16 +32,26 @@ class Job:
 
     def run(self) -> None:
         """Run the command to its end; a thread of its own waits for it."""
-        with TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "keel", *self.words, "--json"]
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-            with subprocess.Popen(command, text=True, encoding="utf-8", cwd=folder, **pipes) as self.process:
-                assert self.process.stdout is not None
+        command = [sys.executable, "-m", "keel", *self.words, "--json"]
+        # The result goes to a file: a full pipe would stop the command while its messages are read.
+        with TemporaryDirectory() as folder, TemporaryFile("w+", encoding="utf-8") as result:
+            with subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=result,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                cwd=folder,
+            ) as self.process:
+                if self.state == "cancelled":  # before it had started
+                    self.process.terminate()
                 assert self.process.stderr is not None
                 for line in self.process.stderr:
                     self.lines.append(line.rstrip())
-                output = self.process.stdout.read()
             code = self.process.returncode
+            result.seek(0)
+            output = result.read()
         if self.state == "cancelled":
             return
         if code == 0:

@@ -93,6 +93,7 @@ class Address(NamedTuple):
 def listen(host: str, port: int | None) -> tuple[socket.socket, Address]:
     """A socket at this address; without a port the usual one or, if it is taken, any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reason = ""
     for number in (PORT, 0) if port is None else (port,):
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
