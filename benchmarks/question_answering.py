@@ -234,6 +234,7 @@ class Keel:
             lr=options.lr,
             batch=options.batch,
             warmup=options.warmup,
+            layer_decay=options.layer_decay,
             weight_decay=0.0,
             epsilon=1e-8,
             seed=options.seed,
@@ -462,6 +463,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--warmup", type=float, default=0.0)
     parser.add_argument("--batch", type=int, default=12, help="training batch size [12]")
+    parser.add_argument(
+        "--layer-decay", type=float, default=1.0, help="layer-wise learning rate decay of Keel; the peer has none [1]"
+    )
     parser.add_argument(
         "--eval-batch", type=int, default=8, help="batch size of the peer's inference [8, the example's]"
     )
