@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo check test-fast test test-all
+.PHONY: demo check test-fast test test-all studio
 
 demo: .venv/installed-runtime
 	@$(BIN)/keel demo
@@ -27,8 +27,15 @@ test: check
 	@$(PYTEST) -m "not slow and not multi"
 
 # Adds several processes, faults and long runs, one at a time.
-test-all: test
+test-all: test frontend/node_modules
 	@$(BIN)/python -m pytest -m "slow or multi"
+
+# The pages of keel studio, which are committed as they are built; needs node 20.19 or newer.
+studio: frontend/node_modules
+	@cd frontend && npm run --silent check && npm run --silent build
+
+frontend/node_modules: frontend/package-lock.json
+	@cd frontend && npm ci --silent --no-audit --no-fund && touch node_modules
 
 .venv/installed-runtime: EXTRAS :=
 .venv/installed-dev: EXTRAS := [dev]

@@ -18,6 +18,7 @@ MAX_BODY = 1_000_000
 GUARDED = ("/api", "/reports")
 """Paths that need the token; the others are the program itself."""
 HEADERS = {
+    "Cache-Control": "no-cache",  # the built pages have fixed names: a new version must show at once
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'self'"

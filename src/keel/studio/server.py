@@ -52,7 +52,7 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
         if path.startswith("api/"):
             raise HTTPException(404, f"there is no request {path!r:.100}")
         icon = STATIC / "favicon.svg"
-        return FileResponse(icon if path == icon.name else STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+        return FileResponse(icon if path == icon.name else STATIC / "index.html")
 
     app.add_middleware(Guard, token=token, hosts=hosts, cookie=cookie)
     return app

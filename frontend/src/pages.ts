@@ -1,0 +1,36 @@
+/** The pages of the studio. To add one: its component, and one line here. */
+
+import type { Component } from "svelte";
+import { translations } from "$lib/i18n.svelte";
+import type { Icon } from "$components/icons";
+
+export interface PageEntry {
+  /** First part of its path. */
+  id: keyof typeof names;
+  group: keyof typeof groups;
+  icon: Icon;
+  load: () => Promise<{ default: Component }>;
+}
+
+export const names = translations({
+  try: ["Try", "试用"],
+  words: ["Words", "词语"],
+  attention: ["Attention", "注意力"],
+  layers: ["Layers", "各层"],
+  trace: ["Trace", "逐步计算"],
+  explain: ["Explain", "解释"],
+  runs: ["Runs", "训练"],
+  compare: ["Compare", "对比"],
+  claims: ["Claims", "论断"],
+  data: ["Data", "数据"],
+});
+
+export const groups = translations({
+  use: ["Use", "使用"],
+  inside: ["Look inside", "内部"],
+  project: ["Project", "项目"],
+});
+
+export const pages: readonly PageEntry[] = [
+  { id: "try", group: "use", icon: "try", load: () => import("./pages/try/Try.svelte") },
+];
