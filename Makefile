@@ -18,7 +18,7 @@ check: .venv/installed-dev
 
 # Within three minutes: no real data, no whole runs.
 test-fast: .venv/installed-dev
-	@$(PYTEST) -m "not slow and not multi and not data" --ignore tests/golden --ignore tests/test_claims.py \
+	@$(PYTEST) -m "not slow and not multi and not data and not browser" --ignore tests/golden --ignore tests/test_claims.py \
 		--ignore tests/test_demo.py --deselect tests/test_docs.py::test_blocks_run
 
 # Within ten minutes on two cores.
@@ -27,7 +27,7 @@ test: check
 	@$(PYTEST) -m "not slow and not multi"
 
 # Adds several processes, faults and long runs, one at a time.
-test-all: test frontend/node_modules
+test-all: test $(if $(shell command -v npm),frontend/node_modules)
 	@$(BIN)/python -m pytest -m "slow or multi"
 
 # The pages of keel studio, which are committed as they are built; needs node 20.19 or newer.

@@ -26,6 +26,7 @@ def test_models_are_listed_with_what_they_can_do(client: TestClient) -> None:
     assert {"predict", "explain", "layers"} <= {*models[CLASSIFIER]["can"]}
     assert "fill" not in models[CLASSIFIER]["can"]
     assert models[CLASSIFIER]["labels"] == ["bad", "good"]
+    assert not models[CLASSIFIER]["pair"]
     assert {"generate", "ask", "attention"} <= {*models[GPT]["can"]}
     assert {"nearest"} <= {*models[WORDS]["can"]}
     assert "attention" not in models[WORDS]["can"]
@@ -44,7 +45,9 @@ def test_try(client: TestClient, project: Path) -> None:
     assert len(searched["best"]) == 2
     predicted = post(client, "predict", model=CLASSIFIER, text="a quiet garden")
     assert predicted["task"] == "classify"
-    assert predicted["prediction"]["label"] in ("good", "bad")
+    label, shares = predicted["prediction"]["label"], predicted["probabilities"]
+    assert label == max(shares, key=shares.__getitem__)
+    assert sum(shares.values()) == pytest.approx(1)
     follows = post(client, "next_sentence", model=BERT, text="the old film", second="was good")
     assert 0 < follows["is_next"] < 1
     answered = post(client, "ask", model=GPT, passage="the old film was good", question="what was good?")

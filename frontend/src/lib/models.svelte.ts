@@ -20,6 +20,8 @@ export interface Model {
 export interface Facts {
   system: string;
   task: string | null;
+  /** Whether its task takes pairs of texts. */
+  pair: boolean;
   labels: string[];
   parameters: number;
   vocabulary: number;

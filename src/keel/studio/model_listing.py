@@ -51,6 +51,7 @@ def describe(model: Model) -> dict[str, Any]:
     return {
         "system": model.system.name,
         "task": task.name if task else None,
+        "pair": task is not None and task.pair,
         "labels": list(model.label_names),
         "parameters": sum(parameters.values()),
         "vocabulary": len(model.tokenizer),

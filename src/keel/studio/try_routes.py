@@ -5,12 +5,15 @@ from typing import Any
 from fastapi import APIRouter
 
 from keel.api.inference import fill, next_sentence
-from keel.api.inference import predict as predict_texts
 from keel.api.prompting import ask
 from keel.api.text_generation import answer_data, continuations
 from keel.api.translation import aligned, translate
 from keel.api.vectors import senses, similarity
+from keel.data.examples import Examples
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.predictions import SpanAnswer
+from keel.data.text_inputs import require_text
+from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.nearest_neighbors import Neighbor
 from keel.generation.strategy import decoding_strategy
@@ -71,14 +74,18 @@ def answer_question(given: AskRequest, workspace: CurrentWorkspace) -> dict[str,
 
 @router.post("/predict")
 def predict(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """The prediction of a fine-tuned model: a label with probabilities, tags, or a number."""
-    model = workspace.model(given.model)
+    """The prediction of a fine-tuned model: a label, tags, or a number; and the probabilities of all labels."""
+    task = workspace.model(given.model).task
+    if task is None:
+        raise UsageError(f"{given.model} has no task: choose a fine-tuned model")
+    require_text(given.text, "the text")
+    example = task.make_example((given.text, given.second) if task.pair else given.text, 0)
 
     def run(on_event: OnEvent) -> dict[str, Any]:
-        paired = model.task is not None and model.task.pair
-        texts = [(given.text, given.second)] if paired else [given.text]
-        (record,) = predict_texts(model, texts, on_event=on_event)
-        return {"task": model.task.name if model.task else "", "prediction": record}
+        found = task.predict(Examples.of([example], None, "the text"), on_event=on_event)
+        shares = found.estimates[0].tolist() if isinstance(found.labels.kind, SingleLabel | MultiLabel) else []
+        probabilities = dict(zip(found.labels.names, shares, strict=bool(shares)))
+        return {"task": task.name, "prediction": found.to_dicts()[0], "probabilities": probabilities}
 
     return with_notes(run)
 

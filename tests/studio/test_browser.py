@@ -1,0 +1,229 @@
+"""The pages in a real browser: what they do, and that they keep to this machine, the policy and the contrast."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, urlencode, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+
+import keel
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+WAIT = 60_000
+"""Milliseconds; a model is loaded on the first request."""
+BERT, CLASSIFIER, GPT = (f"project/models/{name}" for name in ("bert", "classifier", "gpt"))
+VIEWS = {
+    "fill": ("/try/fill", {"model": "chinese", "text": "中国的首都是[MASK]京。"}),
+    "generate": ("/try/generate", {"model": GPT, "text": "the old", "tokens": 4}),
+    "beam search": ("/try/generate", {"model": GPT, "text": "the old", "method": "beam", "tokens": 4, "beams": 2}),
+    "ask": ("/try/ask", {"model": GPT, "passage": "the film was good", "question": "what was good?"}),
+    "predict": ("/try/predict", {"model": CLASSIFIER, "text": "a quiet garden"}),
+    "next": ("/try/next", {"model": BERT, "text": "the old film", "second": "was good"}),
+}
+"""Views with their inputs."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def address(project: Path) -> Iterator[str]:
+    """Address of a studio with its token."""
+    command = [sys.executable, "-m", "keel", "studio", str(project), "--no-browser", "--port", "0", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(keel.__file__).parents[1])}
+    with subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["address"]
+        process.terminate()
+
+
+@dataclass
+class Visit:
+    """A page that is watched: requests to elsewhere are stopped, and all problems are kept."""
+
+    page: Page
+    address: str
+    problems: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        own = urlsplit(self.address).netloc
+
+        def check(route: Route) -> None:
+            url = urlsplit(route.request.url)
+            if url.netloc == own or url.scheme in ("data", "blob"):
+                route.continue_()
+            else:
+                self.problems.append(f"request to {route.request.url}")
+                route.abort()
+
+        self.page.route("**/*", check)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda each: self.problems.append(each.text) if each.type == "error" else None)
+
+    def open(self, path: str, **query: object) -> None:
+        """Open a view and wait for its answer."""
+        self.page.goto(path + (f"?{urlencode(query, quote_via=quote)}" if query else ""))
+        expect(self.page.locator("h1")).to_be_visible()
+        expect(self.page.locator("form select option, pre").first).to_be_attached(timeout=WAIT)
+        expect(self.page.locator("[aria-busy=true]")).to_have_count(0, timeout=WAIT)
+
+    def check_accessibility(self) -> None:
+        """Note what axe finds: contrast, names, roles."""
+        if not AXE.is_file():
+            return
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        for each in found["violations"]:
+            self.problems.append(f"{self.page.url}: {each['id']}: {[node['html'] for node in each['nodes']]}")
+
+
+@contextmanager
+def visit(
+    browser: Browser, address: str, language: str = "en", *, theme: str = "light", width: int = 1280
+) -> Iterator[Visit]:
+    """A new visitor's page; at the end there must have been no problem."""
+    parts = urlsplit(address)
+    context = browser.new_context(
+        base_url=f"{parts.scheme}://{parts.netloc}",
+        color_scheme="dark" if theme == "dark" else "light",
+        viewport={"width": width, "height": 800},
+    )
+    found = Visit(context.new_page(), address)
+    found.watch()
+    found.page.goto(f"{address}&lang={language}")
+    yield found
+    context.close()
+    assert found.problems == []
+
+
+def test_masks_are_filled_and_the_address_restores_it(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        page = found.page
+        page.get_by_label("Text").fill("中国的首都是[MASK]京。")
+        page.get_by_label("Model").select_option("chinese", timeout=WAIT)
+        page.get_by_label("Candidates").fill("3")
+        page.get_by_role("button", name="Fill in").click()
+        expect(page.locator("mark")).not_to_be_empty(timeout=WAIT)
+        word = page.locator("mark").inner_text()
+        shown = page.get_by_role("img").get_attribute("aria-label")
+        assert shown is not None
+        assert f"Mask 1: {word} " in shown
+        assert shown.count("%") == 3
+        found.check_accessibility()
+        page.goto(page.url)
+        expect(page.get_by_label("Text")).to_have_value("中国的首都是[MASK]京。")
+        expect(page.locator("mark")).to_have_text(word, timeout=WAIT)
+
+
+def test_every_page_loads_in_both_languages(browser: Browser, address: str) -> None:
+    for language in ("en", "zh"):
+        with visit(browser, address, language) as found:
+            pages = found.page.locator("#pages a")
+            names = pages.all_inner_texts()
+            assert len(names) >= 1
+            for name in names:
+                pages.get_by_text(name, exact=True).click()
+                expect(found.page.locator("main h1")).to_have_text(name)
+
+
+def test_labels_and_texts_are_shown_as_text(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        text = "<img src=x onerror=alert(1)> <script>alert(1)</script> 好[MASK]"
+        found.open("/try/fill", model="chinese", text=text)
+        assert "<script>alert(1)</script>" in found.page.locator("main").inner_text()
+        assert found.page.locator("main img").count() == 0
+
+
+def test_an_error_is_the_servers_sentence(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        found.open("/try/fill", model="chinese", text="no mask")
+        expect(found.page.get_by_role("alert")).to_contain_text("[MASK]")
+        assert len(found.problems) == 1  # the browser's own line about the status 400
+        found.problems.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("theme", "language", "width"),
+    [("light", "en", 1280), ("dark", "zh", 1280), ("dark", "en", 390), ("light", "zh", 390)],
+)
+def test_every_view_answers_without_a_problem(
+    browser: Browser, address: str, theme: str, language: str, width: int
+) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: run npm ci in frontend/")
+    with visit(browser, address, language, theme=theme, width=width) as found:
+        for name, (path, query) in VIEWS.items():
+            found.open(path, **query)
+            expect(found.page.locator("main [aria-live] section").first).to_be_visible()
+            found.check_accessibility()
+            beyond = found.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert beyond <= 0, f"{name} is {beyond} pixels wider than the window"
+
+
+@pytest.mark.slow
+def test_figures_are_saved_as_files_that_stand_alone(browser: Browser, address: str) -> None:
+    with visit(browser, address, theme="dark") as found:
+        path, query = VIEWS["fill"]
+        found.open(path, **query)
+        files: dict[str, bytes] = {}
+        for kind in ("SVG", "PNG", "JSON"):
+            with found.page.expect_download() as download:
+                found.page.get_by_role("button", name=f"Save as {kind}").click()
+            files[kind] = Path(download.value.path()).read_bytes()
+        drawn = ElementTree.fromstring(files["SVG"])
+        texts = list(drawn.iter("{http://www.w3.org/2000/svg}text"))
+        assert texts
+        assert all(each.get("class") is None for each in drawn.iter())
+        assert drawn.find("{http://www.w3.org/2000/svg}rect").get("fill") == "#ffffff"  # pyright: ignore[reportOptionalMemberAccess]
+        assert files["PNG"].startswith(b"\x89PNG")
+        assert json.loads(files["JSON"])["masks"][0][0]["word"] in "".join(filter(None, (each.text for each in texts)))
+
+
+@pytest.mark.slow
+def test_back_and_forward_restore_views(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        page = found.page
+        found.open("/try/fill", model="chinese", text="天[MASK]")
+        page.get_by_label("Text").fill("地[MASK]")
+        page.keyboard.press("Control+Enter")
+        expect(page.locator("main [aria-live]")).to_contain_text("地", timeout=WAIT)
+        page.get_by_role("link", name="Next sentence").click()
+        expect(page.get_by_label("Second text")).to_be_visible()
+        page.go_back()
+        expect(page.get_by_label("Text")).to_have_value("地[MASK]")
+        page.go_back()
+        expect(page.get_by_label("Text")).to_have_value("天[MASK]")
+
+
+@pytest.mark.slow
+def test_the_tree_of_candidates_answers_to_the_keyboard(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        path, query = VIEWS["beam search"]
+        found.open(path, **query)
+        nodes = found.page.locator("svg g[role=button]")
+        assert nodes.count() >= 4
+        found.page.locator("svg g[tabindex='0']").focus()
+        before = found.page.locator("svg g[aria-pressed=true]").get_attribute("aria-label")
+        found.page.keyboard.press("ArrowRight")
+        assert found.page.locator("svg g[aria-pressed=true]").count() == 1
+        assert found.page.locator("svg g[aria-pressed=true]").get_attribute("aria-label") != before
