@@ -33,4 +33,8 @@ export const groups = translations({
 
 export const pages: readonly PageEntry[] = [
   { id: "try", group: "use", icon: "try", load: () => import("./pages/try/Try.svelte") },
+  { id: "runs", group: "project", icon: "runs", load: () => import("./pages/runs/Runs.svelte") },
+  { id: "compare", group: "project", icon: "compare", load: () => import("./pages/compare/Compare.svelte") },
+  { id: "claims", group: "project", icon: "claims", load: () => import("./pages/claims/Claims.svelte") },
+  { id: "data", group: "project", icon: "data", load: () => import("./pages/data/Data.svelte") },
 ];

@@ -1,4 +1,5 @@
 import base64
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ def test_runs_and_reports(client: TestClient) -> None:
     assert page.headers["content-security-policy"].startswith("sandbox ")
 
 
-def test_data_files(client: TestClient) -> None:
+def test_data_files(client: TestClient, project: Path) -> None:
     files = {each["id"] for each in client.get("/api/files").json()["files"]}
     assert files == {"project/train.tsv", "project/test.tsv", "project/corpus.txt"}
     checked = post(client, "check", file="project/train.tsv")
@@ -111,6 +112,8 @@ def test_data_files(client: TestClient) -> None:
     errors = post(client, "errors", model=CLASSIFIER, file="project/test.tsv")
     assert errors["count"] == 32
     assert "suspects" in errors
+    assert all(each["where"].startswith("project/test.tsv:") for each in errors["errors"])
+    assert str(project.parent) not in json.dumps([checked, pasted, errors])
 
 
 def test_a_claim_runs_in_the_background(client: TestClient) -> None:

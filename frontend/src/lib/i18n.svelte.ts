@@ -48,3 +48,21 @@ export function percent(share: number): string {
   if (share >= 0.0005) return `${(100 * share).toFixed(1)}%`;
   return `${share.toExponential(0)}`;
 }
+
+/** Seconds as 0:07, 12:30 or 1:02:03. */
+export function duration(seconds: number): string {
+  const whole = Math.round(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const rest = String(whole % 60).padStart(2, "0");
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
+}
+
+/** How long ago a time was, given in seconds since 1970. */
+export function ago(time: number): string {
+  const format = new Intl.RelativeTimeFormat(ui.language, { numeric: "auto" });
+  const seconds = time - Date.now() / 1000;
+  for (const [unit, size] of [["day", 86_400], ["hour", 3600], ["minute", 60]] as const) {
+    if (Math.abs(seconds) >= size) return format.format(Math.round(seconds / size), unit);
+  }
+  return format.format(Math.round(seconds), "second");
+}

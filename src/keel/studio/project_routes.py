@@ -17,7 +17,7 @@ from keel.events import OnEvent
 from keel.metrics.label_errors import supports_label_errors
 from keel.studio.jobs import Jobs
 from keel.studio.requests import CheckRequest, CurrentWorkspace, ErrorsRequest, IdRequest, RunsRequest, with_notes
-from keel.studio.workspace import Entry, NotFound, find
+from keel.studio.workspace import Entry, NotFound, find, renamed
 
 router = APIRouter()
 pages = APIRouter()
@@ -126,13 +126,14 @@ def check_file(given: CheckRequest, workspace: CurrentWorkspace) -> dict[str, An
     def run(on_event: OnEvent) -> dict[str, Any]:
         if given.file:
             entry = find(workspace.listings().files, given.file, "file")
-            return check(entry.path, task=given.task, on_event=on_event).with_name(str(entry.path), entry.id).to_dict()
+            return check(entry.path, task=given.task, on_event=on_event).to_dict()
         with TemporaryDirectory() as folder:
             path = Path(folder) / (given.name or "pasted.tsv")
             path.write_text(given.content, encoding="utf-8")
-            return check(path, task=given.task, on_event=on_event).with_name(str(path), path.name).to_dict()
+            found = check(path, task=given.task, on_event=on_event).to_dict()
+            return renamed(found, str(path), path.name)
 
-    return with_notes(run)
+    return workspace.without_paths(with_notes(run))
 
 
 @router.post("/errors")
@@ -147,7 +148,7 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
     def run(on_event: OnEvent) -> dict[str, Any]:
         return evaluate(model, entry.path, suspects=suspects, on_event=on_event).to_dict()
 
-    return with_notes(run)
+    return workspace.without_paths(with_notes(run))
 
 
 def _run_facts(entry: Entry) -> dict[str, Any]:

@@ -59,7 +59,8 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
 
 
 async def _explain(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, status_code=404 if isinstance(error, NotFound) else 400)
+    sentence = request.app.state.workspace.without_paths(str(error))
+    return JSONResponse({"error": sentence}, status_code=404 if isinstance(error, NotFound) else 400)
 
 
 async def _explain_validation(request: Request, error: Exception) -> Response:

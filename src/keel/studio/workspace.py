@@ -82,7 +82,7 @@ class Workspace:
         for root in roots:
             if not root.exists():
                 raise UsageError(f"there is no folder {root}: give folders with models, runs or data")
-        self.roots, self.device = [root.resolve() for root in roots], device
+        self.roots, self.device = _named(roots), device
         self._lock = RLock()
         self._models: OrderedDict[Entry, tuple[int, Model]] = OrderedDict()
         self._spaces: OrderedDict[Entry, tuple[int, VectorSpace]] = OrderedDict()
@@ -91,9 +91,9 @@ class Workspace:
     def listings(self) -> Listings:
         """What the folders hold now."""
         found = Listings({name: Entry(name, path, bundled=True) for name, path in bundled_models().items()})
-        for root in self.roots:
+        for name, root in self.roots.items():
             for path in _walk(root):
-                found.add(Entry("/".join((root.name, *path.relative_to(root).parts)), path))
+                found.add(Entry("/".join((name, *path.relative_to(root).parts)), path))
         return found
 
     def models(self) -> list[dict[str, Any]]:
@@ -119,6 +119,13 @@ class Workspace:
         with self._lock:
             return _recent(self._spaces, entry, build)
 
+    def without_paths(self, answer: Any) -> Any:
+        """An answer in which files of the folders are named by their ids instead of their places on this machine."""
+        for name, root in self.roots.items():
+            if root.name:  # not the whole disk
+                answer = renamed(answer, str(root), name)
+        return answer
+
     def _model(self, entry: Entry) -> Model:
         with self._lock:
             return _recent(self._models, entry, lambda path: Model.load(path, device=self.device))
@@ -130,9 +137,31 @@ class Workspace:
                 try:
                     facts = {**describe(self._model(entry)), "error": ""}
                 except (KeelError, OSError) as error:
-                    facts = {"can": [], "error": str(error)}
+                    facts = {"can": [], "error": self.without_paths(str(error))}
                 known = self._facts[entry] = _changed(entry.path), facts
             return known[1]
+
+
+def _named(roots: Sequence[Path]) -> dict[str, Path]:
+    """The roots by the first part of their ids: the name of the folder, with a number where two have the same."""
+    found: dict[str, Path] = {}
+    for root in dict.fromkeys(path.resolve() for path in roots):
+        count = sum(known.name == root.name for known in found.values())
+        found[f"{root.name}-{count + 1}" if count else root.name] = root
+    return found
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    """Plain data with a part of its texts and names replaced."""
+    match value:
+        case str():
+            return value.replace(old, new)
+        case dict():
+            return {renamed(name, old, new): renamed(each, old, new) for name, each in value.items()}
+        case list() | tuple():
+            return [renamed(each, old, new) for each in value]
+        case _:
+            return value
 
 
 def find(entries: Mapping[str, Entry], id: str, what: str) -> Entry:
