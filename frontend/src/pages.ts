@@ -33,6 +33,9 @@ export const groups = translations({
 
 export const pages: readonly PageEntry[] = [
   { id: "try", group: "use", icon: "try", load: () => import("./pages/try/Try.svelte") },
+  { id: "attention", group: "inside", icon: "attention", load: () => import("./pages/attention/Attention.svelte") },
+  { id: "layers", group: "inside", icon: "layers", load: () => import("./pages/layers/Layers.svelte") },
+  { id: "explain", group: "inside", icon: "explain", load: () => import("./pages/explain/Explain.svelte") },
   { id: "runs", group: "project", icon: "runs", load: () => import("./pages/runs/Runs.svelte") },
   { id: "compare", group: "project", icon: "compare", load: () => import("./pages/compare/Compare.svelte") },
   { id: "claims", group: "project", icon: "claims", load: () => import("./pages/claims/Claims.svelte") },
