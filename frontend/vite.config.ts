@@ -40,6 +40,8 @@ export default defineConfig({
     outDir: built,
     emptyOutDir: true,
     target: "es2022",
+    // Browsers with light-dark(): rewritten for older ones, it would not follow the theme of exported figures.
+    cssTarget: ["chrome123", "firefox120", "safari17.5"],
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -193,6 +194,7 @@ def test_figures_are_saved_as_files_that_stand_alone(browser: Browser, address: 
         drawn = ElementTree.fromstring(files["SVG"])
         texts = list(drawn.iter("{http://www.w3.org/2000/svg}text"))
         assert texts
+        assert {sum(map(int, re.findall(r"\d+", each.get("fill", "")))) < 300 for each in texts} == {True}  # dark on white
         assert all(each.get("class") is None for each in drawn.iter())
         assert drawn.find("{http://www.w3.org/2000/svg}rect").get("fill") == "#ffffff"  # pyright: ignore[reportOptionalMemberAccess]
         assert files["PNG"].startswith(b"\x89PNG")
