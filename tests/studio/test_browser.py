@@ -31,6 +31,18 @@ VIEWS = {
     "ask": ("/try/ask", {"model": GPT, "passage": "the film was good", "question": "what was good?"}),
     "predict": ("/try/predict", {"model": CLASSIFIER, "text": "a quiet garden"}),
     "next": ("/try/next", {"model": BERT, "text": "the old film", "second": "was good"}),
+    "attention": ("/attention", {"model": "chinese", "text": "今天天气很好", "layer": 3, "head": 2}),
+    "two words": (
+        "/attention",
+        {"model": BERT, "text": "the film", "from_word": "the", "to_word": "film", "show": "between"},
+    ),
+    "layers": ("/layers", {"models": CLASSIFIER}),
+    "explain": ("/explain", {"model": CLASSIFIER, "text": "the old film was good", "curves": "yes"}),
+    "runs": ("/runs", {"ids": BERT}),
+    "compare": ("/compare", {"id": "project/report"}),
+    "claims": ("/claims", {"number": 25}),
+    "check": ("/data/check", {"file": "project/train.tsv"}),
+    "errors": ("/data/errors", {"model": CLASSIFIER, "file": "project/test.tsv"}),
 }
 """Views with their inputs."""
 
@@ -84,7 +96,9 @@ class Visit:
         """Open a view and wait for its answer."""
         self.page.goto(path + (f"?{urlencode(query, quote_via=quote)}" if query else ""))
         expect(self.page.locator("h1")).to_be_visible()
-        expect(self.page.locator("form select option, pre").first).to_be_attached(timeout=WAIT)
+        expect(self.page.locator("main :is(option, pre, input[type=checkbox], ul button)").first).to_be_attached(
+            timeout=WAIT
+        )
         expect(self.page.locator("[aria-busy=true]")).to_have_count(0, timeout=WAIT)
 
     def check_accessibility(self) -> None:
