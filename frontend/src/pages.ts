@@ -35,6 +35,7 @@ export const pages: readonly PageEntry[] = [
   { id: "try", group: "use", icon: "try", load: () => import("./pages/try/Try.svelte") },
   { id: "attention", group: "inside", icon: "attention", load: () => import("./pages/attention/Attention.svelte") },
   { id: "layers", group: "inside", icon: "layers", load: () => import("./pages/layers/Layers.svelte") },
+  { id: "trace", group: "inside", icon: "trace", load: () => import("./pages/trace/Trace.svelte") },
   { id: "explain", group: "inside", icon: "explain", load: () => import("./pages/explain/Explain.svelte") },
   { id: "runs", group: "project", icon: "runs", load: () => import("./pages/runs/Runs.svelte") },
   { id: "compare", group: "project", icon: "compare", load: () => import("./pages/compare/Compare.svelte") },

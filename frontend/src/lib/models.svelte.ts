@@ -5,7 +5,7 @@ import { count, translations } from "./i18n.svelte";
 
 export type Capability =
   | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "senses"
-  | "attention" | "layers" | "explain"; // prettier-ignore
+  | "attention" | "layers" | "trace" | "explain"; // prettier-ignore
 
 export interface Model {
   id: string;
