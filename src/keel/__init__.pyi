@@ -16,6 +16,7 @@ from keel.api.pretraining import *
 from keel.api.prompting import *
 from keel.api.settings import *
 from keel.api.sklearn_classifier import *
+from keel.api.tensor_tracing import *
 from keel.api.text_generation import *
 from keel.api.training_runs import *
 from keel.api.translation import *
@@ -33,6 +34,7 @@ from keel.explain.attention_weights import Attention as Attention
 from keel.explain.layer_weights import Layers as Layers
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
+from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.word_attributions import Explanation as Explanation
 from keel.explain.word_senses import Senses as Senses
 from keel.formats.stored_model import Vectors as Vectors

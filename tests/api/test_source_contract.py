@@ -164,6 +164,7 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "explain_prediction": lambda models, source: keel.explain_prediction(source, model=models.classifier, steps=2),
     "similarity": lambda models, source: keel.similarity(source, "film", model=models.classifier),
     "attention": lambda models, source: keel.attention(source, model=models.classifier),
+    "trace": lambda models, source: keel.trace(source, model=models.classifier),
     "analogy": lambda models, source: keel.analogy(source, model=models.bert),
     "odd": lambda models, source: keel.odd(source, model=models.bert),
     "nearest (query)": lambda models, source: keel.nearest(source, model=models.bert),

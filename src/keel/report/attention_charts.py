@@ -34,13 +34,18 @@ def intensity(weights: np.ndarray) -> np.ndarray:
 
 def png_image(values: np.ndarray) -> str:
     """Values [height, width] from 0 to 1 as a data URI of a PNG image: one colour from transparent to opaque."""
-    height, width = values.shape
     pixels = np.round(values * (SHADES - 1)).astype(np.uint8)
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels], 1)  # each row begins with its filter, none
     alphas = bytes(round(255 * shade / (SHADES - 1)) for shade in range(SHADES))
+    return palette_image(pixels, bytes(COLOUR) * SHADES, alphas)
+
+
+def palette_image(pixels: np.ndarray, colours: bytes, alphas: bytes) -> str:
+    """Pixels [height, width], indices into colours of three bytes and alphas, as a data URI of a PNG image."""
+    height, width = pixels.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels], 1)  # each row begins with its filter, none
     chunks = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),
-        b"PLTE": bytes(COLOUR) * SHADES,
+        b"PLTE": colours,
         b"tRNS": alphas,
         b"IDAT": zlib.compress(rows.tobytes(), 9),
         b"IEND": b"",

@@ -1,0 +1,373 @@
+"""The tensors of Transformers, by name: embeddings, self-attention, cross-attention, feed-forward network, output."""
+
+from typing import NamedTuple
+
+from keel.explain.tensor_trace import TensorKind
+from keel.nn.transformer_blocks import TransformerBlock
+
+BATCH, TOKENS, WIDTH, HEADS, QUERIES, KEYS, HEAD_DIM = (
+    "batch",
+    "tokens",
+    "width",
+    "heads",
+    "queries",
+    "keys",
+    "head dim",
+)
+SOURCE, VOCABULARY = "source", "vocabulary"
+VECTORS = (BATCH, TOKENS, WIDTH)
+
+TOKEN_IDS = TensorKind(
+    name="token ids",
+    axes=(BATCH, TOKENS),
+    meaning="The number of each token in the vocabulary; shorter sequences of a batch are padded.",
+)
+TOKEN_EMBEDDINGS = TensorKind(
+    name="token embeddings",
+    axes=VECTORS,
+    meaning="The row of the embedding table of each token: the same vector wherever the token occurs.",
+    formula="E[id]",
+    sources=("token ids",),
+)
+SEGMENT_IDS = TensorKind(
+    name="segment ids", axes=(BATCH, TOKENS), meaning="0 for tokens of the first text, 1 for those of the second."
+)
+SEGMENT_EMBEDDINGS = TensorKind(
+    name="segment embeddings",
+    axes=VECTORS,
+    meaning="One learned vector for the first text (A) and one for the second (B).",
+    formula="S[segment]",
+    sources=("segment ids",),
+)
+POSITION_EMBEDDINGS = TensorKind(
+    name="position embeddings",
+    axes=(TOKENS, WIDTH),
+    meaning="One learned vector per position, the same for every text of the batch.",
+    formula="P[0], P[1], P[2], ...",
+)
+SINUSOIDAL_POSITIONS = TensorKind(
+    name="position encoding",
+    axes=(TOKENS, WIDTH),
+    meaning="Sines and cosines of many wavelengths: a fixed vector per position.",
+    formula="PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d))",
+)
+EMBEDDING_SUM = TensorKind(
+    name="embedding sum",
+    axes=VECTORS,
+    meaning="Token, segment and position embeddings, added.",
+    formula="E + S + P",
+    sources=("token embeddings", "segment embeddings", "position embeddings"),
+)
+NORMED_EMBEDDINGS = TensorKind(
+    name="input embeddings",
+    axes=VECTORS,
+    meaning="The sum after layer norm: the vectors that the first layer reads.",
+    formula="LayerNorm(E + S + P)",
+    sources=("embedding sum",),
+    stream=True,
+)
+PROJECTED_EMBEDDINGS = TensorKind(
+    name="projected embeddings",
+    axes=VECTORS,
+    meaning="The narrower embeddings of ELECTRA, projected to the width of the layers.",
+    formula="X W + b",
+    sources=("input embeddings",),
+    stream=True,
+)
+SUMMED_EMBEDDINGS = TensorKind(
+    name="input embeddings",
+    axes=VECTORS,
+    meaning="Token and position embeddings, added: the vectors that the first layer reads.",
+    formula="E + P",
+    sources=("token embeddings", "position embeddings"),
+    stream=True,
+)
+SCALED_EMBEDDINGS = TensorKind(
+    name="scaled embeddings",
+    axes=VECTORS,
+    meaning="Token embeddings times the root of the width, as large as the position encoding beside them.",
+    formula="√d E[id]",
+    sources=("token embeddings",),
+)
+SCALED_SUM = TensorKind(
+    name="input embeddings",
+    axes=VECTORS,
+    meaning="Scaled token embeddings plus the position encoding: the vectors that the first layer reads.",
+    formula="√d E + P",
+    sources=("scaled embeddings", "position encoding", "position embeddings"),
+    stream=True,
+)
+PADDING_MASK = TensorKind(
+    name="padding mask",
+    axes=(BATCH, "1", "1", KEYS),
+    meaning="1 at tokens, 0 at the padding of shorter sequences, which no token attends to; the same for all heads "
+    "and queries.",
+    sources=("token ids",),
+)
+FINAL_NORM = TensorKind(
+    name="final layer norm",
+    axes=VECTORS,
+    meaning="The norm above the last layer, which pre-norm blocks need: each vector gets mean 0 and variance 1, then a "
+    "learned scale and shift.",
+    formula="LayerNorm(X)",
+    part="output",
+    sources=("stream",),
+    stream=True,
+)
+NEXT_LOGITS = TensorKind(
+    name="logits",
+    axes=(BATCH, VOCABULARY),
+    meaning="A score for every token of the vocabulary as the next one: products of the last vector with the output "
+    "embeddings.",
+    formula="x Eᵀ",
+    part="output",
+    sources=("stream",),
+)
+PROBABILITIES = TensorKind(
+    name="probabilities",
+    axes=(BATCH, VOCABULARY),
+    meaning="The distribution of the next token; only the id of the chosen one is fed into the next step.",
+    formula="softmax(logits)",
+    part="output",
+    sources=("logits",),
+)
+
+
+class AttentionKinds(NamedTuple):
+    """The tensors of an attention layer."""
+
+    query: TensorKind
+    key: TensorKind
+    value: TensorKind
+    scores: TensorKind
+    weights: TensorKind
+    heads: TensorKind
+    output: TensorKind
+
+
+def self_attention_kinds(*, causal: bool, source: str, cached: bool = False) -> AttentionKinds:
+    """Self-attention, of a decoder (`causal`), over a KV cache or not; `source` is the name of what it reads."""
+    part = "masked self-attention" if causal else "self-attention"
+    earlier = " Those of earlier positions come from the KV cache; only the last one is new." if cached else ""
+    mask = " Minus infinity for later positions, which a token must not see." if causal and not cached else ""
+    return AttentionKinds(
+        query=TensorKind(
+            name="query",
+            axes=(BATCH, HEADS, QUERIES, HEAD_DIM),
+            meaning="What each token looks for: its vector times W_Q, cut into heads.",
+            formula="Q = X W_Q + b_Q",
+            part=part,
+            sources=(source,),
+        ),
+        key=TensorKind(
+            name="key",
+            axes=(BATCH, HEADS, KEYS, HEAD_DIM),
+            meaning=f"What each token is found by: its vector times W_K, cut into heads.{earlier}",
+            formula="K = [K_cache; X W_K + b_K]" if cached else "K = X W_K + b_K",
+            part=part,
+            sources=(source,),
+        ),
+        value=TensorKind(
+            name="value",
+            axes=(BATCH, HEADS, KEYS, HEAD_DIM),
+            meaning=f"What each token passes to those that attend to it: its vector times W_V.{earlier}",
+            formula="V = [V_cache; X W_V + b_V]" if cached else "V = X W_V + b_V",
+            part=part,
+            sources=(source,),
+        ),
+        scores=TensorKind(
+            name="attention scores",
+            axes=(BATCH, HEADS, QUERIES, KEYS),
+            meaning="How well each query matches each key; divided by √d, so that their variance does not grow with "
+            f"the head dimension d.{mask or ' Minus infinity at padding.' * (not causal)}",
+            formula="S = Q Kᵀ / √d",
+            part=part,
+            sources=("query", "key"),
+        ),
+        weights=TensorKind(
+            name="attention weights",
+            axes=(BATCH, HEADS, QUERIES, KEYS),
+            meaning="The share of its attention that each query gives to each key: every row sums to 1.",
+            formula="A = softmax(S)",
+            part=part,
+            sources=("attention scores",),
+        ),
+        heads=TensorKind(
+            name="concatenated heads",
+            axes=VECTORS,
+            meaning="The means of the values, weighted by attention, all heads side by side.",
+            formula="Z = [A₁V₁; ...; AₕVₕ]",
+            part=part,
+            sources=("attention weights", "value"),
+        ),
+        output=TensorKind(
+            name="attention output",
+            axes=VECTORS,
+            meaning="The heads, mixed by one matrix.",
+            formula="O = Z W_O + b_O",
+            part=part,
+            sources=("concatenated heads",),
+        ),
+    )
+
+
+MEMORY_KEY = TensorKind(
+    name="cross-attention key",
+    axes=(BATCH, HEADS, SOURCE, HEAD_DIM),
+    meaning="Keys of the encoder's output for this layer of the decoder: computed once, used by every decoding step.",
+    formula="K = H W_K + b_K",
+    part="encoder output",
+    sources=("stream",),
+)
+MEMORY_VALUE = TensorKind(
+    name="cross-attention value",
+    axes=(BATCH, HEADS, SOURCE, HEAD_DIM),
+    meaning="Values of the encoder's output for this layer of the decoder: computed once, used by every decoding step.",
+    formula="V = H W_V + b_V",
+    part="encoder output",
+    sources=("stream",),
+)
+
+
+def cross_attention_kinds(source: str) -> AttentionKinds:
+    """Attention of the decoder to the encoder's output; `source` is the name of what the queries are made of."""
+    part = "cross-attention"
+    return AttentionKinds(
+        query=TensorKind(
+            name="cross-attention query",
+            axes=(BATCH, HEADS, QUERIES, HEAD_DIM),
+            meaning="What the target token looks for in the source.",
+            formula="Q = Y W_Q + b_Q",
+            part=part,
+            sources=(source,),
+        ),
+        key=MEMORY_KEY,
+        value=MEMORY_VALUE,
+        scores=TensorKind(
+            name="cross-attention scores",
+            axes=(BATCH, HEADS, QUERIES, SOURCE),
+            meaning="How well the query matches the key of each source token, computed in the first step.",
+            formula="S = Q Kᵀ / √d",
+            part=part,
+            sources=("cross-attention query", "cross-attention key"),
+        ),
+        weights=TensorKind(
+            name="cross-attention weights",
+            axes=(BATCH, HEADS, QUERIES, SOURCE),
+            meaning="The share of its attention that the target token gives to each source token: an alignment.",
+            formula="A = softmax(S)",
+            part=part,
+            sources=("cross-attention scores",),
+        ),
+        heads=TensorKind(
+            name="cross-attention heads",
+            axes=VECTORS,
+            meaning="The means of the source's values, weighted by attention, all heads side by side.",
+            formula="Z = [A₁V₁; ...; AₕVₕ]",
+            part=part,
+            sources=("cross-attention weights", "cross-attention value"),
+        ),
+        output=TensorKind(
+            name="cross-attention output",
+            axes=VECTORS,
+            meaning="The heads, mixed by one matrix.",
+            formula="O = Z W_O + b_O",
+            part=part,
+            sources=("cross-attention heads",),
+        ),
+    )
+
+
+class SublayerKinds(NamedTuple):
+    """What is around a sub-layer: its norm, and the sum with its input."""
+
+    norm: TensorKind
+    residual: TensorKind
+
+
+def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm: bool, last: bool) -> SublayerKinds:
+    """Residual connection and norm of the `number`-th sub-layer; `output` is its output, `before` what it is added
+    to."""
+    stream = "The output of the layer, which the next one reads." if last else ""
+    if pre_norm:
+        return SublayerKinds(
+            norm=TensorKind(
+                name=f"{name} norm",
+                axes=VECTORS,
+                meaning="Each vector gets mean 0, variance 1, a learned scale and shift.",
+                formula="LayerNorm(X)",
+                part=f"layer norm {number}",
+                sources=(before,),
+            ),
+            residual=TensorKind(
+                name="layer output" if last else f"{name} residual",
+                axes=VECTORS,
+                meaning=f"The residual stream: what came in, plus what {name} adds. {stream}".rstrip(),
+                formula="X + Sublayer(LayerNorm(X))",
+                part=f"add {number}",
+                sources=(before, output),
+                stream=last,
+            ),
+        )
+    return SublayerKinds(
+        residual=TensorKind(
+            name=f"{name} residual",
+            axes=VECTORS,
+            meaning=f"The input of {name} plus its output (residual connection).",
+            formula="X + Sublayer(X)",
+            part=f"add & norm {number}",
+            sources=(before, output),
+        ),
+        norm=TensorKind(
+            name="layer output" if last else f"{name} norm",
+            axes=VECTORS,
+            meaning=f"The sum: each vector gets mean 0, variance 1, a learned scale and shift. {stream}".rstrip(),
+            formula="LayerNorm(X + Sublayer(X))",
+            part=f"add & norm {number}",
+            sources=(f"{name} residual",),
+            stream=last,
+        ),
+    )
+
+
+class FeedForwardKinds(NamedTuple):
+    """The tensors of a feed-forward network."""
+
+    hidden: TensorKind
+    activated: TensorKind
+    output: TensorKind
+
+
+ACTIVATION_FORMULAS = {"relu": "max(0, H)", "gelu": "GELU(H)", "gelu_tanh": "GELU(H)", "silu": "SiLU(H)"}
+
+
+def feed_forward_kinds(block: TransformerBlock, source: str) -> FeedForwardKinds:
+    """The feed-forward network of a block; `source` is the name of what it reads."""
+    activation = ACTIVATION_FORMULAS[block.activation_name]
+    part, hidden = "feed-forward", (BATCH, TOKENS, "hidden")
+    return FeedForwardKinds(
+        hidden=TensorKind(
+            name="feed-forward hidden",
+            axes=hidden,
+            meaning="Each vector by itself, projected to a wider layer.",
+            formula="H = X W₁ + b₁",
+            part=part,
+            sources=(source,),
+        ),
+        activated=TensorKind(
+            name="feed-forward activation",
+            axes=hidden,
+            meaning="The activation function of every number: without it, the two matrices would be one.",
+            formula=activation,
+            part=part,
+            sources=("feed-forward hidden",),
+        ),
+        output=TensorKind(
+            name="feed-forward output",
+            axes=VECTORS,
+            meaning="Projected back to the width of the layer.",
+            formula=f"{activation} W₂ + b₂",
+            part=part,
+            sources=("feed-forward activation",),
+        ),
+    )

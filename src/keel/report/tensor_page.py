@@ -1,0 +1,92 @@
+"""Page of a tensor trace: step through all tensors, with shapes, formulas and heat maps of 8 bits."""
+
+import json
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from keel.report.diagram import UNPRINTABLE
+from keel.report.html_page import Page, tag
+from keel.report.tensor_figure import network_map, parts_of
+from keel.report.tensor_script import SCRIPT, STYLE
+
+KEYS = (
+    ("← →", "previous, next tensor"),
+    ("↑ ↓", "the same tensor, one layer up or down"),
+    ("Page ↑ ↓", "previous, next step"),
+)
+
+
+def tensor_page(found: Mapping[str, Any]) -> Page:
+    """Build the page from `TensorTrace.to_dict`."""
+    text = f"{found['text']} / {found['second']}" if found["second"] else found["text"]
+    steps = len(found["steps"])
+    sizes = f"{len(found['tensors']):,} tensors{f' in {steps} steps' if steps > 1 else ''}"
+    lead = UNPRINTABLE.sub("\ufffd", f"{text}: {sizes}; {found['summary']}.")
+    page = Page(f"Tensors in {found['model']}", lead, layout="broad", style=STYLE)
+    page.add(_step_control(found))
+    networks = dict.fromkeys(step["network"] for step in found["steps"])
+    maps = [tag("div", _named(network_map(parts_of(found, name)), name), class_="network") for name in networks]
+    page.add(
+        tag(
+            "div",
+            tag("nav", id="list", aria_label="Tensors of this step"),
+            tag("section", *_tensor_view(), id="tensor", aria_live="polite"),
+            tag("aside", *maps, tag("p", "", id="layer", class_="quiet"), tag("div", id="candidates")),
+            class_="trace",
+        )
+    )
+    if found["explanations"]:
+        page.section("What Q, K and V are when the masked word is predicted")
+    for is_list, lines in groupby(found["explanations"], key=lambda line: line.startswith("layer ")):
+        if is_list:
+            page.output(lines)
+        else:
+            for line in lines:
+                page.text(line)
+    rows = [(kind["name"], f"[{', '.join(kind['axes'])}]", kind["formula"], kind["meaning"]) for kind in found["kinds"]]
+    head = ("tensor", "shape", "formula", "meaning")
+    page.table(head, rows, summary=f"All {len(rows)} kinds of tensors as a table", numeric=False)
+    page.text(
+        "Heat maps have 8 bits per cell, in the square root of the value; each picture says how exact they are. A cell "
+        "of a larger tensor is the number of largest magnitude in its block. Python has the exact numbers: keel.trace."
+    )
+    page.script(SCRIPT)
+    page.data("trace", json.dumps(found).replace("<", "\\u003c"))
+    return page
+
+
+def _named(picture: Element, network: str) -> Element:
+    picture.set("id", f"map-{network}")
+    picture.set("data-network", network)
+    return picture
+
+
+def _step_control(found: Mapping[str, Any]) -> Element:
+    """Buttons for tensors and, with several steps, a slider for them; what the step reads, caches and predicts."""
+    count = len(found["steps"])
+    keys = [part for name, what in KEYS[: 3 if count > 1 else 2] for part in (tag("kbd", name), f" {what}  ")]
+    buttons = (("back", "‹ previous"), ("forth", "next ›"))
+    control = tag("div", id="control")
+    control.append(tag("p", *(tag("button", label, type="button", id=name) for name, label in buttons), class_="moves"))
+    if count > 1:
+        slider = tag("input", type="range", id="step", min=1, max=count, value=1, aria_label="Step")
+        control.append(tag("p", tag("label", "step ", slider), tag("output", "", id="step-name"), class_="moves"))
+    control.append(tag("p", *keys, class_="quiet keys"))
+    return tag("div", control, tag("div", id="cache"), id="stepping")
+
+
+def _tensor_view() -> list[Element]:
+    return [
+        tag("p", "", id="place", class_="quiet"),
+        tag("h2", "", id="name"),
+        tag("p", "", id="shape"),
+        tag("p", "", id="meaning"),
+        tag("p", tag("code", "", id="formula")),
+        tag("p", "", id="sources"),
+        tag("p", "", id="change"),
+        tag("div", id="picture"),
+        tag("div", id="panels"),
+        tag("p", "", id="numbers", class_="quiet"),
+    ]
