@@ -240,6 +240,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "layers": [folder / "mixed"],
         "figure": ["input", "--text", "a boat", "--model", folder / "base", "--out", tmp_path / "input.svg"],
         "explain": ["the baker paints a boat", "--model", folder / "tuned", "--steps", "4", "--curves"],
+        "trace": ["the baker", "--model", folder / "base"],
         "runs": [folder / "tuned", folder / "mixed"],
         "map": [folder / "base", "--top", "20", "--out", tmp_path / "map.html"],
         "odd": ["the", "a", "i", "--model", folder / "base"],

@@ -4,7 +4,7 @@ STYLE = """
 main.broad { padding-top: 2rem; }
 .trace { display: grid; grid-template-columns: 15rem minmax(0, 1fr) 16rem; gap: 1.6rem; align-items: start; }
 #list { position: static; display: block; max-height: 38rem; overflow-y: auto; font: .86rem/1.5 system-ui, sans-serif; }
-#list h3 {
+#list p {
   font: 600 .74rem/1.4 system-ui, sans-serif; color: var(--faint); margin: .7rem 0 .15rem; position: sticky; top: 0;
   background: var(--paper);
 }
@@ -30,7 +30,7 @@ kbd {
 #cache span {
   border: 1px solid var(--plain); border-radius: 3px; padding: .05rem .3rem; margin-right: .2rem; display: inline-block;
 }
-#cache span.cached { background: var(--soft); color: var(--faint); }
+#cache span.cached { background: var(--soft); }
 #cache span.new { border-color: var(--mark); border-width: 2px; }
 #candidates h3, #candidates p { font: 600 .8rem system-ui, sans-serif; color: var(--faint); margin: .5rem 0 .2rem; }
 #candidates table { font-size: .82rem; width: auto; }
@@ -53,7 +53,7 @@ kbd {
 #picture span.new, #picture .fresh { color: var(--mark); font-weight: 600; }
 #picture table { width: auto; }
 #panels { display: flex; flex-wrap: wrap; gap: .5rem; margin: .6rem 0; }
-#panels button { padding: 3px; min-width: 0; font: .72rem system-ui, sans-serif; color: var(--faint); }
+#panels button { padding: 3px; min-width: 0; font: .72rem system-ui, sans-serif; }
 #panels button[aria-pressed=true] { outline: 2px solid var(--mark); }
 #numbers { font-variant-numeric: tabular-nums; }
 .network svg { max-width: 16rem; }
@@ -294,7 +294,7 @@ function showStep() {
   for (let number = found.first; number < found.first + found.count; number++) {
     const tensor = data.tensors[number], kind = kindOf(tensor);
     const name = tensor.layer ? `layer ${tensor.layer}` : kind.part;
-    if (name !== group) parts.push(make("h3", name));
+    if (name !== group) parts.push(make("p", name));
     group = name;
     const button = make("button", kind.name, { type: "button", "data-tensor": number });
     button.onclick = () => go(number);
