@@ -80,6 +80,22 @@ def test_attention_has_all_heads_and_each_in_full(client: TestClient, project: P
     assert np.abs(weights / 255 * head["largest"] - exact.head(2, 1)).max() <= head["largest"] / 509
 
 
+def test_traces_have_all_tensors(client: TestClient, project: Path) -> None:
+    text = "the old film was good"
+    found = post(client, "trace", model=BERT, text=text, also=["a film"])
+    exact = keel.trace(text, model=project / "models" / "bert", also=["a film"])
+    assert [each["shape"] for each in found["tensors"]] == [list(each.shape) for each in exact.tensors]
+    decoded = post(client, "trace", model=GPT, text="the old", tokens=2)
+    read, first, second = (step["cached"] for step in decoded["steps"])
+    assert (read, second) == (0, first + 1)
+    assert decoded["notes"] == []
+    longest = client.post("/api/trace", json={"model": BERT, "text": "the " * 62})
+    assert longest.status_code == 200
+    assert len(longest.content) < 4_000_000
+    models = {each["id"]: each for each in client.get("/api/models").json()["models"]}
+    assert all("trace" in models[name]["can"] for name in (BERT, CLASSIFIER, GPT, WORDS))
+
+
 def test_layers_and_explanations(client: TestClient) -> None:
     (mix,) = post(client, "layers", models=[CLASSIFIER])["tasks"]
     assert sum(mix["weights"]) == pytest.approx(1, abs=1e-4)
@@ -145,6 +161,11 @@ def test_a_claim_runs_in_the_background(client: TestClient) -> None:
         ("attention", {"model": WORDS, "text": "film"}, 400),
         ("attention/head", {"model": BERT, "text": "film", "layer": 9, "head": 1}, 400),
         ("generate", {"model": GPT, "text": "a", "tokens": 100_000}, 422),
+        ("trace", {"model": BERT, "text": "a " * 100}, 400),
+        ("trace", {"model": BERT, "text": "a " * 10_000}, 422),
+        ("trace", {"model": BERT, "text": "a", "also": ["a"] * 9}, 422),
+        ("trace", {"model": GPT, "text": "a", "tokens": 101}, 422),
+        ("trace", {"model": BERT, "text": " "}, 400),
         ("check", {"file": "../secret.tsv"}, 404),
         ("check", {"name": "../x.tsv", "content": "a"}, 422),
         ("check", {}, 400),

@@ -27,7 +27,7 @@ SIDES = (64, 48, 32, 24, 16, 12, 8, 4, 2)
 MAX_PANELS = 64
 """Matrices of one picture, such as heads."""
 MASKED = 255
-"""Byte of a cell that is minus infinity."""
+"""Byte of a cell that is minus infinity, or no number."""
 TOP = 10
 """Most probable predictions that a step lists."""
 COLUMNS = 80
@@ -121,7 +121,7 @@ class TracedTensor:
         """The tensor with at most `side` rows and columns; the axes before the last two are panels."""
         shape = self.values.shape
         matrices = self.values.reshape(-1, *((1, *shape)[-2:])).astype(np.float32)[:MAX_PANELS]
-        masked = np.isneginf(matrices)
+        masked = ~np.isfinite(matrices)
         values = np.where(masked, 0, matrices)
         for axis in (1, 2):
             count = values.shape[axis]

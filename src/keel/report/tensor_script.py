@@ -399,8 +399,12 @@ addEventListener("keydown", event => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTensor);
 addEventListener("resize", drawTensor);
-const state = new URLSearchParams(location.hash.slice(1)), wanted = Number(state.get("tensor")) - 1;
-panel = Math.max(0, (Number(state.get("panel")) || 1) - 1);
+function restore() {
+  const state = new URLSearchParams(location.hash.slice(1)), wanted = Number(state.get("tensor")) - 1;
+  panel = Math.max(0, (Number(state.get("panel")) || 1) - 1);
+  go(wanted >= 0 && wanted < data.tensors.length ? wanted : 0, true);
+}
+addEventListener("hashchange", restore);
 step = -1;
-go(wanted >= 0 && wanted < data.tensors.length ? wanted : 0, true);
+restore();
 """

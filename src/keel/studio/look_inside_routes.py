@@ -1,4 +1,4 @@
-"""Requests of the pages Attention, Layers and Explain."""
+"""Requests of the pages Attention, Layers, Trace and Explain."""
 
 import base64
 from typing import Any
@@ -11,6 +11,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.attention_weights import Attention, attention_weights
 from keel.explain.layer_weights import layer_weights
+from keel.explain.text_tracing import trace_tensors
 from keel.report.attention_charts import intensity, pooled_matrix
 from keel.studio.requests import (
     AttentionRequest,
@@ -18,6 +19,7 @@ from keel.studio.requests import (
     ExplainRequest,
     HeadRequest,
     LayersRequest,
+    TraceRequest,
     with_notes,
 )
 
@@ -57,6 +59,14 @@ def layers(given: LayersRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
         model = workspace.model(id)
         found.append({"model": id, "task": model.task.name if model.task else "", **layer_weights(model).to_dict()})
     return {"tasks": found}
+
+
+@router.post("/trace")
+def trace(given: TraceRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """Every tensor of a text: shapes, statistics and small pictures, below four million characters."""
+    model = workspace.model(given.model)
+    settings = given.model_dump(exclude={"model", "text"})
+    return with_notes(lambda on_event: trace_tensors(model, given.text, on_event=on_event, **settings).to_dict())
 
 
 @router.post("/explain")

@@ -6,6 +6,7 @@ from typing import Any
 from keel.api.inference import predicts_next_sentence
 from keel.data.sentence_splitting import CJK
 from keel.explain.prediction_scores import NAMES as EXPLAINED_TASKS
+from keel.explain.text_tracing import supports_trace
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
@@ -36,6 +37,7 @@ def capabilities(model: Model) -> list[str]:
         "senses": not encoder.bag_of_words and not isinstance(task, SequenceToSequence),
         "attention": attends or isinstance(task, SequenceToSequence),
         "layers": task is not None and task.mix is not None,
+        "trace": supports_trace(model),
         "explain": task is not None and task.name in EXPLAINED_TASKS,
     }
     return [name for name, holds in found.items() if holds]

@@ -13,6 +13,7 @@ from keel.explain.word_attributions import Method
 from keel.studio.workspace import Workspace
 
 Text = Annotated[str, Field(max_length=50_000)]
+ShortText = Annotated[str, Field(max_length=5_000)]
 Word = Annotated[str, Field(max_length=200)]
 Count = Annotated[int, Field(ge=1, le=1_000)]
 
@@ -114,6 +115,15 @@ class ExplainRequest(TextRequest):
     label: Word = ""
     word: Word = ""
     curves: bool = False
+
+
+class TraceRequest(ModelRequest):
+    """Every tensor of a text; `also` are further texts of the same batch."""
+
+    text: ShortText
+    second: ShortText = ""
+    also: Annotated[list[ShortText], Field(max_length=8)] = []
+    tokens: Annotated[int, Field(ge=0, le=100)] | None = None
 
 
 class RunsRequest(BaseModel):
