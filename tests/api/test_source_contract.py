@@ -163,6 +163,7 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "summarize": lambda models, source: keel.summarize(source, model=models.gpt),
     "explain_prediction": lambda models, source: keel.explain_prediction(source, model=models.classifier, steps=2),
     "similarity": lambda models, source: keel.similarity(source, "film", model=models.classifier),
+    "next_sentence": lambda models, source: keel.next_sentence(source, "film", model=models.bert),
     "attention": lambda models, source: keel.attention(source, model=models.classifier),
     "trace": lambda models, source: keel.trace(source, model=models.classifier),
     "analogy": lambda models, source: keel.analogy(source, model=models.bert),

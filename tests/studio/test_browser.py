@@ -38,6 +38,8 @@ VIEWS = {
     ),
     "layers": ("/layers", {"models": CLASSIFIER}),
     "explain": ("/explain", {"model": CLASSIFIER, "text": "the old film was good", "curves": "yes"}),
+    "trace": ("/trace", {"model": "chinese", "text": "中国的首都是[MASK]京。", "tensor": 14}),
+    "decoding": ("/trace", {"model": GPT, "text": "the old", "step": 2}),
     "runs": ("/runs", {"ids": BERT}),
     "compare": ("/compare", {"id": "project/report"}),
     "claims": ("/claims", {"number": 25}),
