@@ -32,6 +32,7 @@ from keel.errors import KeelError as KeelError
 from keel.errors import UsageError as UsageError
 from keel.explain.attention_weights import Attention as Attention
 from keel.explain.layer_weights import Layers as Layers
+from keel.explain.layer_weights import LayersByTask as LayersByTask
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
 from keel.explain.tensor_trace import TensorTrace as TensorTrace

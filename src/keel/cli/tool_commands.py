@@ -50,14 +50,15 @@ def check(options: Namespace, console: Console) -> Answer:
 
 @command(
     "inspect",
-    "MODEL",
-    argument("model", "MODEL", "The folder of a model that was fine-tuned with --mix."),
+    "MODEL...",
+    argument("models", "MODEL", "Folders of models that were fine-tuned with --mix, such as one per task.", nargs="+"),
     arguments_of(inference.layers, out="FILE"),
     device_flags,
 )
 def layers(options: Namespace, console: Console) -> Answer:
-    """Layer weights of a fine-tuned model's scalar mix."""
-    found = inference.layers(load(options, console), on_event=console, **options.settings)
+    """Layer weights of scalar mixes, of one model or of several side by side."""
+    loaded = (load(Namespace(**{**vars(options), "model": each}), console) for each in options.models)
+    found = inference.layers(next(loaded) if len(options.models) == 1 else loaded, on_event=console, **options.settings)
     if "out" in options.settings:
         note(console, f"figure: {options.settings['out']}")
     return Answer(lines=found.lines(), data=found.to_dict())

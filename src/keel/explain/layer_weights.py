@@ -1,9 +1,11 @@
-"""Layer weights of a scalar mix, learned by a task."""
+"""Layer weights of a scalar mix, learned by a task; of several models side by side."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from keel.errors import UsageError
+from keel.explain.layer_table import TableColumn, layer_lines
 from keel.model import Model
 
 BAR = 40
@@ -22,13 +24,18 @@ class Layers:
 
     def lines(self) -> list[str]:
         bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self.weights_by_name()]
-        lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
+        lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}", f"{'center':>10}  {self.center_of_gravity:.2f}"]
         return [*lines, self.left_out] if self.left_out else lines
 
     def brief(self) -> str:
         """One-line summary."""
         more = f" ({self.left_out})" if self.left_out else ""
         return f"{', '.join(f'{name} {s:.3f}' for name, s in self.weights_by_name())}; gamma {self.gamma:.3f}{more}"
+
+    @property
+    def center_of_gravity(self) -> float:
+        """Σ_j j s_j, the mean layer under the weights (Tenney et al. 2019)."""
+        return sum(number * weight for number, weight in zip(self.numbers, self.weights, strict=True))
 
     @property
     def left_out(self) -> str:
@@ -41,7 +48,43 @@ class Layers:
         return [*zip(map(_name, self.numbers), self.weights, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"weights": self.weights, "gamma": self.gamma, "layers": self.numbers}
+        return {
+            "weights": self.weights,
+            "gamma": self.gamma,
+            "layers": self.numbers,
+            "center_of_gravity": self.center_of_gravity,
+        }
+
+
+@dataclass(frozen=True)
+class TaskMix:
+    """The scalar mix of one of several models."""
+
+    model: str
+    task: str
+    layers: Layers
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"model": self.model, "task": self.task, **self.layers.to_dict()}
+
+
+@dataclass(frozen=True)
+class LayersByTask:
+    """The scalar mixes of several models, each fine-tuned on a task of its own."""
+
+    mixes: Sequence[TaskMix]
+
+    def lines(self) -> list[str]:
+        columns = []
+        for each in self.mixes:
+            found = each.layers
+            cells = {number: f"{s:.3f}" for number, s in zip(found.numbers, found.weights, strict=True)}
+            columns.append(TableColumn(each.model, cells, [f"{found.gamma:.3f}", f"{found.center_of_gravity:.2f}"]))
+        tasks = [f"{each.model}: {each.task}" for each in self.mixes]
+        return [*layer_lines(columns, ["gamma", "center"]), "", *tasks, "layer 0: embeddings; center: mean layer"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tasks": [each.to_dict() for each in self.mixes]}
 
 
 def _name(number: int) -> str:
@@ -55,3 +98,15 @@ def layer_weights(model: Model) -> Layers:
         raise UsageError(f"{title} has no scalar mix of layers: fine-tune with --mix")
     mix = model.task.mix
     return Layers(mix.weights.tolist(), mix.gamma.item(), model.encoder.layer_numbers)
+
+
+def layers_by_task(models: Iterable[Model]) -> LayersByTask:
+    """Layer weights of several fine-tuned models; models of one name are numbered."""
+    mixes: list[TaskMix] = []
+    for model in models:
+        found, name = layer_weights(model), model.card.title or model.system.name
+        same = sum(each.model == name or each.model.startswith(f"{name} #") for each in mixes)
+        mixes.append(TaskMix(f"{name} #{same + 1}" if same else name, model.task.name if model.task else "", found))
+    if not mixes:
+        raise UsageError("the list of models is empty: give one or more")
+    return LayersByTask(mixes)

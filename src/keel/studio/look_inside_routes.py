@@ -10,7 +10,7 @@ from keel.api.inspection import explain_prediction
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.attention_weights import Attention, attention_weights
-from keel.explain.layer_weights import layer_weights
+from keel.explain.layer_weights import layers_by_task
 from keel.explain.text_tracing import trace_tensors
 from keel.report.attention_charts import intensity, pooled_matrix
 from keel.studio.requests import (
@@ -54,11 +54,8 @@ def attention_head(given: HeadRequest, workspace: CurrentWorkspace) -> dict[str,
 @router.post("/layers")
 def layers(given: LayersRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """The weights of layers in the scalar mixes of several models."""
-    found = []
-    for id in given.models:
-        model = workspace.model(id)
-        found.append({"model": id, "task": model.task.name if model.task else "", **layer_weights(model).to_dict()})
-    return {"tasks": found}
+    found = layers_by_task(map(workspace.model, given.models)).to_dict()["tasks"]
+    return {"tasks": [{**each, "model": id} for id, each in zip(given.models, found, strict=True)]}
 
 
 @router.post("/trace")
