@@ -13,6 +13,7 @@ from keel.api.glue_benchmark import *
 from keel.api.inference import *
 from keel.api.inspection import *
 from keel.api.pretraining import *
+from keel.api.probing import *
 from keel.api.prompting import *
 from keel.api.settings import *
 from keel.api.sklearn_classifier import *
@@ -35,6 +36,7 @@ from keel.explain.layer_weights import Layers as Layers
 from keel.explain.layer_weights import LayersByTask as LayersByTask
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
+from keel.explain.probe_curves import LayerProbes as LayerProbes
 from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.word_attributions import Explanation as Explanation
 from keel.explain.word_senses import Senses as Senses

@@ -15,7 +15,7 @@ ARGUMENTS = {flag: argument for argument, flag in FLAGS.items()}
 KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "best", "by", "by_pattern", "characters",
          "classes", "clean", "cut", "data", "dedup", "dev", "device", "encoding", "epochs", "fix", "folds", "format",
          "freeze", "from_scratch", "l2", "label_column", "labels", "layer_decay", "length_penalty", "lm_loss", "loss",
-         "crf", "from_word", "head", "kind", "layer", "merge", "to_word",
+         "crf", "examples", "from_word", "head", "kind", "layer", "merge", "to_word",
          "lowercase", "lr", "max_positions", "max_tokens", "memory", "min_count", "minutes", "mix", "model", "network",
          "optimizer", "order", "orders", "out", "overwrite", "pair_encoding", "pair_objective",
          "pairs", "parallel", "pool", "precision",

@@ -135,3 +135,64 @@ def test_explain_refuses_in_one_sentence(
 ) -> None:
     given = [folder / word if word in ("base", "tuned") else word for word in words]
     refused(run("explain", TEXT, *given), code, part)
+
+
+def write_tags(path: Path, words: str = "the sailor paints a boat") -> Path:
+    tags = {"the": "DET", "a": "DET", "paints": "VERB"}
+    sentence = "\n".join(f"{word}\t{tags.get(word, 'NOUN')}\t{word[0]}" for word in words.split())
+    path.write_text(f"{sentence}\n\n" * 20)
+    return path
+
+
+def test_layers_are_probed(run: Run, folder: Path, tmp_path: Path) -> None:
+    data, out = write_tags(tmp_path / "tags.txt"), tmp_path / "curves.html"
+    words = ["layers", folder / "base", "--train", data, "--test", data, "--probe", "pos=2"]
+    code, printed, err = run(*words, "--control", "--random", "--out", out)
+    assert code == 0, err
+    assert out.exists()
+    assert "curves.html" in err
+    assert "selectivity" in printed
+    assert "random weights" in printed
+    assert max(map(len, printed.splitlines())) <= 80 or "pos: best" in printed
+    code, printed, _ = run(*words, "--json", "--quiet")
+    (task,) = json.loads(printed)["tasks"]
+    assert (task["task"], task["classes"], task["layers"]) == ("pos", 3, [0, 1])
+    assert task["scores"][0]["value"] == 1.0
+    assert task["control"] is task["random"] is None
+    assert run(*words, "--json", "--quiet")[1] == printed
+
+
+def test_several_files_are_probed_with_a_name_each(run: Run, folder: Path, tmp_path: Path) -> None:
+    one, two = (write_tags(tmp_path / name) for name in ("one.txt", "two.txt"))
+    files = ["--train", one, "--test", one, "--train", two, "--test", two]
+    code, printed, err = run("layers", folder / "base", *files, "--probe", "pos=2,3", "--json")
+    assert code == 0, err
+    names = [task["task"] for task in json.loads(printed)["tasks"]]
+    assert names == ["pos", "column 3", f"pos ({two})", f"column 3 ({two})"]
+
+
+def test_mixes_of_several_models_are_one_table(run: Run, folder: Path) -> None:
+    code, printed, err = run("layers", folder / "mixed", folder / "mixed", "--json")
+    assert code == 0, err
+    assert [task["model"] for task in json.loads(printed)["tasks"]] == ["mixed", "mixed #2"]
+    code, printed, _ = run("layers", folder / "mixed", folder / "mixed")
+    assert [line.split()[0] for line in printed.splitlines()[:5]] == ["layer", "0", "1", "gamma", "center"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--probe", "upos"], "--train"),
+        (["--train", "TAGS", "--probe", "nothing"], "tags.txt has column 2, column 3"),
+        (["--train", "TAGS", "--train", "TAGS", "--test", "TAGS"], "2 for --train, 1 for --test"),
+        (["OTHER", "--train", "TAGS"], "one model"),
+        (["--train", "TAGS", "--out", "x.jpg"], ".svg"),
+        (["--train", "TAGS", "--examples", "0"], "--examples"),
+    ],
+)
+def test_wrong_use_of_layers_is_refused(
+    flags: list[str], part: str, run: Run, refused: Callable[..., None], folder: Path, tmp_path: Path
+) -> None:
+    tags = write_tags(tmp_path / "tags.txt")
+    names = {"TAGS": tags, "OTHER": folder / "mixed"}
+    refused(run("layers", folder / "base", *(names.get(flag, flag) for flag in flags)), 2, part)

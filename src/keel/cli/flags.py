@@ -70,7 +70,8 @@ class Flags(argparse.ArgumentParser):
             *kinds, doc = get_args(hints.get(name)) or [None]  # after the type and its bounds
             if isinstance(doc, Doc):
                 annotation = Annotated[tuple(kinds)] if kinds[1:] else kinds[0]
-                metavar, default = metavars.get(name, ""), parameter.default
+                metavar = metavars.get(name, "")
+                default = None if parameter.default is parameter.empty else parameter.default
                 self._add(self, name, flag_of(name), annotation, doc.text, default, metavar, doc.repeated)
 
     def section(

@@ -4,12 +4,13 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from keel.api import conversion, inference
+from keel.api import conversion, inference, probing
 from keel.checks import check as check_files
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags, load, section
 from keel.cli.model_info import describe
 from keel.cli.training_commands import comma_separated
 from keel.data.examples import Columns
+from keel.errors import UsageError, flag_of
 from keel.events import note
 from keel.formats.registry import FORMATS
 from keel.report.console import Console
@@ -50,17 +51,31 @@ def check(options: Namespace, console: Console) -> Answer:
 
 @command(
     "inspect",
-    "MODEL...",
-    argument("models", "MODEL", "Folders of models that were fine-tuned with --mix, such as one per task.", nargs="+"),
-    arguments_of(inference.layers, out="FILE"),
+    "MODEL... [--train FILE --test FILE --probe TASKS]",
+    argument(
+        "models",
+        "MODEL",
+        "Folders of models that were fine-tuned with --mix, such as one per task; with --train, one model to probe.",
+        nargs="+",
+    ),
+    arguments_of(probing.probe_layers, train="FILE", test="FILE", probe="TASKS", out="FILE"),
     device_flags,
 )
 def layers(options: Namespace, console: Console) -> Answer:
-    """Layer weights of scalar mixes, of one model or of several side by side."""
+    """What each layer knows: probing curves, or the layer weights of scalar mixes."""
+    settings = options.settings
     loaded = (load(Namespace(**{**vars(options), "model": each}), console) for each in options.models)
-    found = inference.layers(next(loaded) if len(options.models) == 1 else loaded, on_event=console, **options.settings)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    if "train" in settings:
+        if len(options.models) > 1:
+            raise UsageError(f"--train probes one model: choose one of {', '.join(options.models)}")
+        found = probing.probe_layers(next(loaded), on_event=console, **settings)
+    elif unused := [flag_of(name) for name in settings if name != "out"]:
+        raise UsageError(f"{unused[0]} is for probing: give labelled data with --train FILE")
+    else:
+        mixes = next(loaded) if len(options.models) == 1 else loaded
+        found = inference.layers(mixes, on_event=console, **settings)
+    if "out" in settings:
+        note(console, f"figure: {settings['out']}")
     return Answer(lines=found.lines(), data=found.to_dict())
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from keel.data.column_names import KNOWN_COLUMNS
 from keel.data.markup import refuse_markup
@@ -65,7 +65,7 @@ def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent
     lines = [(number, line.replace("\ufeff", "")) for number, line in file]
     if beside := tag_file(path):
         return _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
-    format = columns.format if columns.format != "auto" else _infer_format(lines, path)
+    format = columns.format if columns.format != "auto" else infer_format(lines, path)
     if format == "conllu":
         return _conllu(lines, name, columns, on_event)
     if format == "columns":
@@ -100,7 +100,7 @@ def tag_file(path: Path) -> Path | None:
 
 def has_tags(lines: list[str]) -> bool:
     """Whether a file with these lines has tagged words; `looks_tagged` is less strict."""
-    format = _infer_format(list(enumerate(lines)), Path())
+    format = infer_format(list(enumerate(lines)), Path())
     full = [line for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
     if format != "columns" or not full:
         return format in ("conllu", "slashes")
@@ -121,7 +121,7 @@ def _are_entity_tags(tags: list[str]) -> bool:
 
 def looks_tagged(lines: list[str]) -> bool:
     """Whether these lines are words with tags."""
-    return bool(lines) and _infer_format(list(enumerate(lines)), Path()) in ("columns", "conllu", "slashes")
+    return bool(lines) and infer_format(list(enumerate(lines)), Path()) in ("columns", "conllu", "slashes")
 
 
 def _refuse_texts(lines: Lines, name: str) -> None:
@@ -142,7 +142,8 @@ def _is_text(cell: str) -> bool:
     return len(cell) > 10 and (cell.strip().count(" ") > 1 or sum(map(len, CHINESE.findall(cell))) > 10)
 
 
-def _infer_format(lines: Lines, path: Path) -> str:
+def infer_format(lines: Lines, path: Path) -> str:
+    """The format of the numbered lines of a file, one of those of `Columns`."""
     full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")][:5000]
     first = next((line for line in full if not line.startswith("#")), "")
     if ".conllu" in path.suffixes or (first.count("\t") == 9 and re.match(r"\d+(-\d+|\.\d+)?\t", first)):
@@ -201,39 +202,62 @@ def _fields(line: str, tabs: bool) -> list[str]:
     return line.rstrip("\r\n").split("\t") if tabs else re.split(r"[ \t]+", line.strip(WHITESPACE))
 
 
+class ColumnLayout(NamedTuple):
+    """How the lines of a file of words and tags are split into columns."""
+
+    tabs: bool
+    width: int
+    """Number of columns of most lines."""
+
+    @classmethod
+    def of(cls, lines: Lines) -> Self:
+        full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+        tabs = _has_tabs(full)
+        counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
+        return cls(tabs, counts.most_common(1)[0][0] if counts else 0)
+
+    def rows(self, lines: Lines, name: str, needed: Sequence[int]) -> Iterator[tuple[int, list[str]] | None]:
+        """The numbered fields of each word, those `needed` not empty; None between sentences."""
+        for number, line in lines:
+            # A full-width space is a word without a tag where there are tags; elsewhere the line is empty.
+            if not line.strip() and (self.width < 2 or "\u3000" not in line):
+                yield None
+                continue
+            fields = _fields(line, self.tabs)
+            if line.startswith("-DOCSTART-") or (
+                line.startswith("#") and (len(fields) != self.width or COMMENT.match(line))
+            ):
+                continue
+            if len(fields) != self.width or not all(fields[column] for column in needed):
+                what = f"this line has {pluralize(sum(map(bool, fields)), 'column')}, but others have {self.width}"
+                more = "put each word on its own line" if len(fields) > self.width else "add the tag of the word"
+                remedy = f"{more}, or a blank line at the end of a sentence (running text: --format text)"
+                row_error(KeelError(f"{name}:{number}: {what} ({line.strip(WHITESPACE)[:40]!r}): {remedy}"))
+                continue
+            yield number, fields
+
+
 def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
-    full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
-    tabs = _has_tabs(full)
-    counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
-    width = counts.most_common(1)[0][0] if counts else 0
+    layout = ColumnLayout.of(lines)
+    width = layout.width
     word = _number(columns.text_column, "text", width, name) if columns.text_column else 0
     tag = _number(columns.label_column, "label", width, name) if columns.label_column else width - 1
-    if full:
+    if width:
         tags = f"tags in column {tag + 1}" if tag != word else "no tags"
         note(on_event, f"{name}: words in column {word + 1}, {tags}, of {width}")
-    cells = [fields[word] for fields in (_fields(line, tabs) for line in full) if len(fields) == width]
+    full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    cells = [fields[word] for fields in (_fields(line, layout.tabs) for line in full) if len(fields) == width]
     positioned = sum(POSITIONED.fullmatch(cell) is not None for cell in cells) * 10 > len(cells) * 9
     if positioned := positioned and sum(map(bool, map(CHINESE.match, cells))) * 2 > len(cells):
         what = f"characters are followed by their position in the word ({cells[0]!r})"
         note(on_event, f"{name}: {what}, which is left out")
 
     def rows() -> Iterator[tuple[int, str, str | None] | None]:
-        for number, line in lines:
-            # A full-width space is a word without a tag where there are tags; elsewhere the line is empty.
-            if not line.strip() and (width < 2 or "\u3000" not in line):
+        for row in layout.rows(lines, name, (word, tag)):
+            if row is None:
                 yield None
                 continue
-            fields = _fields(line, tabs)
-            if line.startswith("-DOCSTART-") or (
-                line.startswith("#") and (len(fields) != width or COMMENT.match(line))
-            ):
-                continue
-            if len(fields) != width or not fields[word] or not fields[tag]:
-                what = f"this line has {pluralize(sum(map(bool, fields)), 'column')}, but others have {width}"
-                more = "put each word on its own line" if len(fields) > width else "add the tag of the word"
-                remedy = f"{more}, or a blank line at the end of a sentence (running text: --format text)"
-                row_error(KeelError(f"{name}:{number}: {what} ({line.strip(WHITESPACE)[:40]!r}): {remedy}"))
-                continue
+            number, fields = row
             text = POSITIONED.sub(r"\1", fields[word]) if positioned else fields[word]
             yield number, text, None if tag == word else fields[tag]
 
@@ -256,20 +280,7 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
 
     word, tag = find(columns.text_column or "FORM", "text"), find(columns.label_column or "UPOS", "label")
 
-    def rows() -> Iterator[tuple[int, str, str | None] | None]:
-        for number, line in lines:
-            if not line.strip():
-                yield None
-            elif not line.startswith("#"):
-                fields = line.split("\t")
-                if len(fields) != len(FIELDS):
-                    found = pluralize(len(fields), "column")
-                    what = f"this line has {found}, but CoNLL-U has {len(FIELDS)}, separated by tabs"
-                    row_error(KeelError(f"{name}:{number}: {what}: correct it, or use --format columns"))
-                elif fields[0].isdigit():  # neither 3-4, a multi-word token, nor 5.1, an empty node
-                    yield number, fields[word], fields[tag]
-
-    found = list(rows())
+    found = [row and (row[0], row[1][word], row[1][tag]) for row in conllu_rows(lines, name)]
     bare = [row for row in found if row and row[2] in ("_", "")] if FIELDS[tag] in TAGGED else []
     tagged = not bare or len(bare) < sum(map(bool, found))
     tags = f"tags {FIELDS[tag]}" if tagged else f"without {FIELDS[tag]} tags"
@@ -279,6 +290,21 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
         remedy = "add it, or drop the sentence (only to predict: --label-column MISC)"
         raise KeelError(f"{name}:{bare[0][0]}: {what}: {remedy}")
     return _grouped(found if tagged else (row and (*row[:2], None) for row in found), name)
+
+
+def conllu_rows(lines: Lines, name: str) -> Iterator[tuple[int, list[str]] | None]:
+    """The numbered fields of each word of a CoNLL-U file; None between sentences."""
+    for number, line in lines:
+        if not line.strip():
+            yield None
+        elif not line.startswith("#"):
+            fields = line.split("\t")
+            if len(fields) != len(FIELDS):
+                found = pluralize(len(fields), "column")
+                what = f"this line has {found}, but CoNLL-U has {len(FIELDS)}, separated by tabs"
+                row_error(KeelError(f"{name}:{number}: {what}: correct it, or use --format columns"))
+            elif fields[0].isdigit():  # neither 3-4, a multi-word token, nor 5.1, an empty node
+                yield number, fields
 
 
 def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> Iterator[RawSentence]:
