@@ -33,21 +33,36 @@ class SampledSpans:
         """[batch] lengths with special tokens."""
         return self.first_length + self.second_length + (3 if self.paired else 2)
 
-    def to_ids(
-        self, data: Documents, length: int, *, cls_id: int, sep_id: int, pad_id: int, word_starts: bool
-    ) -> tuple[Tensor, Tensor]:
-        """[batch, length] ids as [CLS] A [SEP] B [SEP] and padding, and whether each position starts a word."""
+    def locate(self, length: int) -> tuple[Tensor, Tensor]:
+        """[batch, length] index in the corpus of the token at each position, 0 for special tokens and padding, and
+        whether the token is text."""
         position = torch.arange(length, device=self.first.device)
         a, b = self.first_length[:, None], self.second_length[:, None]
         in_a = (position > 0) & (position <= a)
         in_b = (position > a + 1) & (position <= a + 1 + b)
         source = torch.where(in_a, self.first[:, None] + position - 1, self.second[:, None] + position - a - 2)
-        source = torch.where(in_a | in_b, source, 0)
-        is_sep = (position == a + 1) | (position == self.lengths[:, None] - 1)
-        ids = torch.where(in_a | in_b, data.read(source), torch.where(is_sep, sep_id, pad_id))
+        return torch.where(in_a | in_b, source, 0), in_a | in_b
+
+    def to_ids(
+        self, data: Documents, source: Tensor, in_text: Tensor, *, cls_id: int, sep_id: int, pad_id: int
+    ) -> Tensor:
+        """[batch, length] ids of the located tokens, as [CLS] A [SEP] B [SEP] and padding."""
+        position = torch.arange(source.shape[1], device=source.device)
+        is_sep = (position == self.first_length[:, None] + 1) | (position == self.lengths[:, None] - 1)
+        ids = torch.where(in_text, data.read(source), torch.where(is_sep, sep_id, pad_id))
         ids[:, 0] = cls_id
-        starts_word = data.starts_word(source) if word_starts else torch.ones_like(in_a)
-        return ids, starts_word | (position == 1) | (position == a + 2) | ~(in_a | in_b)
+        return ids
+
+    def is_special(self, length: int) -> Tensor:
+        """[batch, length] whether each position is a special token or padding."""
+        position = torch.arange(length, device=self.first.device)
+        return (position == 0) | (position == self.first_length[:, None] + 1) | (position >= self.lengths[:, None] - 1)
+
+    def starts_with_bounds(self, starts: Tensor) -> Tensor:
+        """[batch, length] where words start; also at special tokens and where a text starts."""
+        position = torch.arange(starts.shape[1], device=starts.device)
+        first = (position == 1) | (position == self.first_length[:, None] + 2)
+        return starts | first | self.is_special(starts.shape[1])
 
 
 def sample_spans(data: Documents, rng: CounterRng, examples: Tensor, length: int) -> SampledSpans:
@@ -102,32 +117,55 @@ def sample_masked_positions(
     rng: CounterRng,
     examples: Tensor,
     spans: SampledSpans,
-    starts_word: Tensor,
+    starts_word: Tensor | None,
     *,
+    length: int,
     mask_rate: float,
     slots: int,
-    whole_words: bool,
 ) -> tuple[Tensor, Tensor]:
-    """[batch, slots] positions to mask, in random order, and their weights: 1 for `mask_rate` of each text, else 0."""
-    length = starts_word.shape[1]
-    position = torch.arange(length, device=examples.device).expand_as(starts_word)
-    special = (position == 0) | (position == spans.first_length[:, None] + 1) | (position >= spans.lengths[:, None] - 1)
-    wanted = ((spans.first_length + spans.second_length) * mask_rate + 0.5).long().clamp(1, slots)[:, None]
-    word = position
-    key = rng.random_bits("mask", examples, length)
-    if whole_words:
-        # Subwords share the key of their word's first one, so that they are chosen together and in order.
-        word = starts_word.long().cumsum(1) - 1
-        key = key.gather(1, word)
-    key = key >> 12 << 12 | position
-    key = torch.where(special, (2**51 - 1 << 12) | position, key)
-    order = key.topk(min(slots + 1, length), dim=1, largest=False, sorted=True).indices
+    """[batch, slots] positions to mask, in random order, and their weights: 1 for `mask_rate` of each text, else 0;
+    given `starts_word` [batch, length], of whole words."""
+    wanted = masked_count(spans, mask_rate, slots)
+    order = random_order(rng, examples, spans, starts_word, length=length, count=slots + 1)
     rank = torch.arange(slots, device=examples.device)
-    if not whole_words:
+    if starts_word is None:
         return order[:, :slots], (rank < wanted).float()
     # The first word is masked as far as slots allow; of the others, one that does not fit is not masked at all.
-    words = word.gather(1, order)
+    words = unit_indices(starts_word).gather(1, order)
     first = words == words[:, :1]
     wanted = torch.maximum(wanted, first.sum(1, keepdim=True).clamp(max=slots))
     partial = (words == words.gather(1, wanted)) & ~first
     return order[:, :slots], ((rank < wanted) & ~partial[:, :-1]).float()
+
+
+def masked_count(spans: SampledSpans, mask_rate: float, slots: int) -> Tensor:
+    """[batch, 1] number of tokens to mask: `mask_rate` of each text, at least one and at most `slots`."""
+    return ((spans.first_length + spans.second_length) * mask_rate + 0.5).long().clamp(1, slots)[:, None]
+
+
+def unit_indices(starts: Tensor) -> Tensor:
+    """[batch, length] index of the word or unit that each position belongs to, given where they start."""
+    return starts.long().cumsum(1) - 1
+
+
+def random_order(
+    rng: CounterRng, examples: Tensor, spans: SampledSpans, starts: Tensor | None, *, length: int, count: int
+) -> Tensor:
+    """[batch, count] positions in random order, special tokens and padding last; given where words start, the subwords
+    of a word follow each other."""
+    position = torch.arange(length, device=examples.device)
+    key = rng.random_bits("mask", examples, length)
+    if starts is not None:
+        # Subwords share the key of their word's first one, so that they are chosen together and in order.
+        key = key.gather(1, unit_indices(starts))
+    key = key >> 12 << 12 | position
+    key = torch.where(spans.is_special(length), (2**51 - 1 << 12) | position, key)
+    return key.topk(min(count, length), dim=1, largest=False, sorted=True).indices
+
+
+def replace_masked(rng: CounterRng, examples: Tensor, targets: Tensor, *, mask_id: int, vocab_size: int) -> Tensor:
+    """[batch, slots] what stands at the masked positions instead of `targets`: [MASK] (80%), a random token (10%), or
+    the token itself (10%), as fine-tuning has no [MASK]; sampled independently for each token."""
+    choice = rng.randint("replace", examples, 10, targets.shape[1])
+    noise = rng.randint("noise", examples, vocab_size, targets.shape[1])
+    return torch.where(choice < 8, mask_id, torch.where(choice == 8, noise, targets))

@@ -13,7 +13,14 @@ from torch.nn import functional as F
 
 from keel.config import Count, Dropout, Ge, Gt, Le, Lt
 from keel.data.documents import Documents
-from keel.data.mlm_sampling import PairObjective, sample_masked_positions, sample_pairs, sample_spans
+from keel.data.mlm_sampling import (
+    PairObjective,
+    SampledSpans,
+    replace_masked,
+    sample_masked_positions,
+    sample_pairs,
+    sample_spans,
+)
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -290,8 +297,12 @@ class BertPretraining(EncoderObjective):
         share = self.system.final_share
         return [Phase(share=1 - share), Phase(share=share, batch_share=short / long[0])]
 
+    def phase_length(self, number: int) -> int:
+        """The sequence length of a phase."""
+        return self.system.sequence_lengths[number]
+
     def start_phase(self, number: int) -> None:
-        copy_positions(self.encoder, max(self.trained_length, self.system.sequence_lengths[number - 1]))
+        copy_positions(self.encoder, max(self.trained_length, self.phase_length(number - 1)))
 
     def epoch_size(self, data: Documents) -> int:
         return data.window_count(self._text_length(self.system.sequence_length))
@@ -308,27 +319,17 @@ class BertPretraining(EncoderObjective):
                 "or choose another --system.pair_objective, such as sop"
             )
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
-        length = system.sequence_lengths[rng.phase]
+        length = self.phase_length(rng.phase)
         if system.pair_objective == "none":
             spans = sample_spans(data, rng, numbers, self._text_length(length))
         else:
             spans = sample_pairs(data, rng, numbers, self._text_length(length), system.pair_objective)
+        source, in_text = spans.locate(length)
         special_ids = {"cls_id": self.cls_id, "sep_id": self.sep_id, "pad_id": self.pad_id}
-        ids, starts_word = spans.to_ids(data, length, word_starts=system.whole_word_masking, **special_ids)
-        positions, weights = sample_masked_positions(
-            rng,
-            numbers,
-            spans,
-            starts_word,
-            mask_rate=system.mask_rate,
-            slots=system.prediction_slots(length),
-            whole_words=system.whole_word_masking,
-        )
+        ids = spans.to_ids(data, source, in_text, **special_ids)
+        positions, weights = self.sample_masked(data, rng, numbers, spans, source)
         targets = ids.gather(1, positions)
-        # 80% become [MASK], 10% a random token and 10% stay, as fine-tuning has no [MASK].
-        choice = rng.randint("replace", numbers, 10, positions.shape[1])
-        noise = rng.randint("noise", numbers, self.vocab_size, positions.shape[1])
-        masked = torch.where(choice < 8, self.mask_id, torch.where(choice == 8, noise, targets))
+        masked = replace_masked(rng, numbers, targets, mask_id=self.mask_id, vocab_size=self.vocab_size)
         ids = ids.scatter(1, positions, torch.where(weights > 0, masked, targets))
         position = torch.arange(length, device=ids.device)
         in_b = (position > spans.first_length[:, None] + 1) & (position < spans.lengths[:, None])
@@ -338,6 +339,19 @@ class BertPretraining(EncoderObjective):
             targets=targets,
             weights=weights,
             not_next=spans.not_next,
+        )
+
+    def sample_masked(
+        self, data: Documents, rng: CounterRng, examples: Tensor, spans: SampledSpans, source: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """[batch, slots] positions to mask and their weights; `source` [batch, length] is the index of each token in
+        the corpus."""
+        system, words = self.system, None
+        if system.whole_word_masking:
+            words = spans.starts_with_bounds(data.starts_word(source))
+        slots = system.prediction_slots(source.shape[1])
+        return sample_masked_positions(
+            rng, examples, spans, words, length=source.shape[1], mask_rate=system.mask_rate, slots=slots
         )
 
     def counts(self, batch: BertBatch) -> dict[str, Tensor]:

@@ -163,7 +163,7 @@ class ElectraPretraining(EncoderObjective):
     def start_phase(self, number: int) -> None:
         self.generator.trained_length = self.trained_length
         self.generator.start_phase(number)
-        copy_positions(self.encoder, max(self.trained_length, self.system.sequence_lengths[number - 1]))
+        copy_positions(self.encoder, max(self.trained_length, self.generator.phase_length(number - 1)))
 
     def epoch_size(self, data: Documents) -> int:
         return self.generator.epoch_size(data)
