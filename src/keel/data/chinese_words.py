@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from keel.data.byte_bpe import slot
+from keel.data.trie import Trie, child, code_points
 from keel.errors import MissingExtra
 
 FIRST, LAST = 0x4E00, 0x9FD5
@@ -25,16 +25,9 @@ class ChineseWords:
     """jieba's dictionary (a trie) and HMM, for compiled code."""
 
     def __init__(self, frequencies: dict[str, int], total: int, hmm: Any):
-        words = list(frequencies)
-        codes = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
-        sizes = np.fromiter(map(len, words), np.int64, len(words))
         # Bit-equal to jieba's numbers, so that ties are broken the same way.
         logs = np.array([math.log(count) if count else math.nan for count in frequencies.values()])
-        slots = 1 << (2 * len(codes)).bit_length()
-        self._keys, self._nodes = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
-        scores = np.full(len(codes) + 1, np.nan)
-        used = _grow(codes, sizes, logs, self._keys, self._nodes, scores)
-        self._scores, self._total = scores[:used].copy(), math.log(total)
+        self._trie, self._total = Trie(list(frequencies), logs), math.log(total)
         start, transitions, emit = hmm
         self._start = np.array([start[state] for state in "BMES"])
         self._transitions = np.array([[transitions[a].get(b, IMPOSSIBLE) for b in "BMES"] for a in "BMES"])
@@ -53,10 +46,11 @@ class ChineseWords:
 
     def starts(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """[characters of all texts] code points, and whether jieba begins a word at each."""
-        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        codes = code_points("".join(texts))
         starts = np.ones(len(codes), np.bool_)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        known = self._keys, self._nodes, self._scores, self._total, self._start, self._transitions, self._emit
+        trie = self._trie
+        known = trie.keys, trie.nodes, trie.values, self._total, self._start, self._transitions, self._emit
         _cut(codes, sizes, *known, starts)
         return codes, starts
 
@@ -108,30 +102,6 @@ def _is_chinese(codes: np.ndarray) -> np.ndarray:
     for first, last in ((0x3400, 0x4DBF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F)):
         found |= (codes >= first) & (codes <= last)
     return found
-
-
-@njit(cache=True, nogil=True)
-def _child(keys, nodes, node, code):
-    """Child of a trie node; 0 if there is none."""
-    return nodes[slot(keys, np.int64(node) << 21 | np.int64(code))]
-
-
-@njit(cache=True, nogil=True)
-def _grow(codes, sizes, logs, keys, nodes, scores):
-    """Build the trie of all words; returns the number of nodes."""
-    used, begin = 1, 0
-    for word in range(len(sizes)):
-        node = 0
-        for place in range(begin, begin + sizes[word]):
-            key = np.int64(node) << 21 | np.int64(codes[place])
-            where = slot(keys, key)
-            if keys[where] == -1:
-                keys[where], nodes[where] = key, used
-                used += 1
-            node = nodes[where]
-        scores[node] = logs[word]
-        begin += sizes[word]
-    return used
 
 
 @njit(cache=True, nogil=True)
@@ -189,7 +159,7 @@ def _most_probable_path(codes, begin, end, keys, nodes, scores, total, best, end
     for place in range(end - 1, begin - 1, -1):
         found, score, node, y = -1, 0.0, 0, place
         while y < end:
-            node = _child(keys, nodes, node, codes[y])
+            node = child(keys, nodes, node, codes[y])
             if node == 0:
                 break
             y += 1
@@ -206,7 +176,7 @@ def _most_probable_path(codes, begin, end, keys, nodes, scores, total, best, end
 def _is_word(codes, begin, end, keys, nodes, scores):
     node = 0
     for place in range(begin, end):
-        node = _child(keys, nodes, node, codes[place])
+        node = child(keys, nodes, node, codes[place])
         if node == 0:
             return False
     return scores[node] == scores[node]
