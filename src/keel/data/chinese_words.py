@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from keel.data.trie import Trie, child, code_points
+from keel.data.text_encodings import code_points
+from keel.data.trie import Trie, child
 from keel.errors import MissingExtra
 
 FIRST, LAST = 0x4E00, 0x9FD5

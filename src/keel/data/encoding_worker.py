@@ -6,7 +6,6 @@ multiprocessing it never runs the caller's script again, needs no fork of a thre
 
 import os
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,11 +20,10 @@ import numpy as np
 
 from keel.data.corpus import Block
 from keel.data.ordered_map import ordered_map
-from keel.data.sentence_splitting import CHINESE, CJK, SPLITTERS, Sentences
-from keel.data.tokenizer import Encoding, Tokenizer
+from keel.data.sentence_splitting import CHINESE, SPLITTERS, Sentences
+from keel.data.token_offsets import TokenOffsets
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-
-WORD_CHARACTER = re.compile(rf"[^\W{CJK}]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,30 +62,11 @@ def encode_chunk(tokenizer: Tokenizer, chunk: list[Block], words: bool, sentence
 def word_starts(tokenizer: Tokenizer, texts: list[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """[tokens] bool: whether each token begins a word; Chinese words by jieba."""
     starts = ~tokenizer.continues_word[ids]
-    ends = np.cumsum(lengths)
     by_offset = [number for number, text in enumerate(texts) if tokenizer.kind != "wordpiece" or CHINESE.search(text)]
-    for number, encoding in zip(by_offset, tokenizer.encode_with_offsets([texts[n] for n in by_offset]), strict=True):
-        starts[ends[number] - lengths[number] : ends[number]] = _starts_by_offset(texts[number], encoding)
-    return starts
-
-
-def _starts_by_offset(text: str, encoding: Encoding) -> np.ndarray:
-    chinese: frozenset[int] = frozenset()
-    if CHINESE.search(text):
-        from keel.data.chinese_words import chinese_word_starts  # imports Numba
-
-        chinese = chinese_word_starts(text)
-    starts = np.zeros(len(encoding.ids), bool)
-    previous_word = previous_start = -1
-    for number, ((start, _), word) in enumerate(zip(encoding.offsets, encoding.word_ids, strict=True)):
-        character = text[start : start + 1]
-        if CHINESE.match(character):
-            starts[number] = start in chinese and start != previous_start
-        else:
-            inside = start > 0 and WORD_CHARACTER.match(character) and WORD_CHARACTER.match(text[start - 1])
-            starts[number] = word != previous_word and not inside
-        previous_word, previous_start = word, start
-    starts[:1] = True
+    if by_offset:
+        chosen = [texts[number] for number in by_offset]
+        whole = np.isin(np.repeat(np.arange(len(texts)), lengths), by_offset)
+        starts[whole] = TokenOffsets(chosen, tokenizer.encode_with_offsets(chosen)).word_starts()
     return starts
 
 

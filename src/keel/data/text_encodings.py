@@ -1,8 +1,10 @@
-"""Character encodings: detection, the likely encoding of invalid text, lone surrogates."""
+"""Character encodings: detection, the likely encoding of invalid text, lone surrogates, code points."""
 
 import codecs
 import re
 from collections.abc import Iterable
+
+import numpy as np
 
 BOMS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16",
         b"\xfe\xff": "utf-16"}  # fmt: skip
@@ -120,3 +122,8 @@ def _looks_chinese(content: bytes) -> bool:
     covered = len(pairs) * 4 >= _high_bytes(content)
     usual = bool(pairs) and covered and frequent * 10 >= len(pairs) * 7 and low * 8 >= len(pairs)
     return usual and _best_script(content, EAST_ASIAN)[0] == "gb18030"
+
+
+def code_points(text: str) -> np.ndarray:
+    """[characters] code points of a text."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

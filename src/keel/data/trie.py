@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from keel.data.byte_bpe import slot
+from keel.data.text_encodings import code_points
 
 
 class Trie:
@@ -21,11 +22,6 @@ class Trie:
         used = _grow(codes, sizes, values, self.keys, self.nodes, by_node)
         self.values = by_node[:used].copy()
         """[nodes] the value of the word that ends at each node, NaN if there is none."""
-
-
-def code_points(text: str) -> np.ndarray:
-    """[characters] code points of a text."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,64 @@
+"""Where the tokens of many texts stand in their characters, as arrays; which tokens start words or lie in spans."""
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from keel.data.sentence_splitting import CHINESE, CJK
+from keel.data.text_encodings import code_points
+from keel.data.tokenizer import Encoding
+
+WORD_CHARACTER = re.compile(rf"[^\W{CJK}]")
+
+
+class TokenOffsets:
+    """The tokens of texts, by the characters of all texts together."""
+
+    def __init__(self, texts: Sequence[str], encodings: Sequence[Encoding]):
+        self.texts = texts
+        self.text_starts = np.cumsum([0, *map(len, texts)])
+        """[texts + 1] the first character of each text, and the end."""
+        self.counts = np.fromiter((len(each.ids) for each in encodings), np.int64, len(encodings))
+        """[texts] number of tokens."""
+        total = int(self.counts.sum())
+        flat = chain.from_iterable(chain.from_iterable(each.offsets for each in encodings))
+        offsets = np.fromiter(flat, np.int64, 2 * total).reshape(-1, 2)
+        offsets += np.repeat(self.text_starts[:-1], self.counts)[:, None]
+        self.starts, self.ends = offsets.T.copy()
+        """[tokens] first character, and the one past the last."""
+        self.word_ids = np.fromiter(chain.from_iterable(each.word_ids for each in encodings), np.int64, total)
+
+    def word_starts(self) -> np.ndarray:
+        """[tokens] bool: whether each token starts a word; Chinese words by jieba."""
+        if not len(self.starts):
+            return np.zeros(0, bool)
+        codes = np.append(code_points("".join(self.texts)), 0)  # a token without characters may stand at the end
+        distinct, index = np.unique(codes, return_inverse=True)
+        characters = [*map(chr, distinct.tolist())]
+        chinese, in_word = (
+            np.array([pattern.match(each) is not None for each in characters])[index]
+            for pattern in (CHINESE, WORD_CHARACTER)
+        )
+        first_tokens = (np.cumsum(self.counts) - self.counts)[self.counts > 0]
+        previous_start, previous_word = np.roll(self.starts, 1), np.roll(self.word_ids, 1)
+        inside = in_word[self.starts] & in_word[self.starts - 1] & ~np.isin(self.starts, self.text_starts)
+        found = (self.word_ids != previous_word) & ~inside
+        if chinese.any():
+            found = np.where(
+                chinese[self.starts], self._chinese_starts()[self.starts] & (self.starts != previous_start), found
+            )
+        found[first_tokens] = True
+        return found
+
+    def _chinese_starts(self) -> np.ndarray:
+        """[characters + 1] whether jieba begins a word at each character; only of texts with Chinese."""
+        from keel.data.chinese_words import ChineseWords  # imports Numba
+
+        chinese = [number for number, text in enumerate(self.texts) if CHINESE.search(text)]
+        _, starts = ChineseWords.installed("masking whole Chinese words").starts([self.texts[n] for n in chinese])
+        found = np.zeros(self.text_starts[-1] + 1, bool)
+        sizes = self.text_starts[1:] - self.text_starts[:-1]
+        found[:-1][np.repeat(np.isin(np.arange(len(self.texts)), chinese), sizes)] = starts
+        return found
