@@ -90,7 +90,9 @@ def train_keel(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray, l
     from keel.training.loop import fit
 
     ids, starts = np.load(folder / "ids.npy"), np.load(folder / "starts.npy")
-    tokens = SimpleNamespace(ids=ids, starts=starts, documents=np.array([0, len(starts) - 1]), word_starts=None)
+    tokens = SimpleNamespace(
+        ids=ids, starts=starts, documents=np.array([0, len(starts) - 1]), word_starts=None, units=None
+    )
     documents = Documents.of(cast(Tokens, tokens))
     words = (folder / "vocabulary.txt").read_text().split("\n")
     system = Word2vec(architecture=options.architecture, width=options.width, loss=options.loss)

@@ -15,12 +15,18 @@ import pytest
 from keel.data import token_store as module
 from keel.data.corpus import Block, Corpus
 from keel.data.encoding_worker import encode_chunks
+from keel.data.masking_units import MaskingUnits
 from keel.data.sentence_splitting import split_sentences
+from keel.data.term_matcher import TermMatcher
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 
 FILES = ["bounds.bin", "ids.bin", "words.bin"]
+UNITS = MaskingUnits(
+    phrases=TermMatcher(["the boat", "船长检查"], ignore_case=True),
+    entities=TermMatcher(["Anna", "Peter", "The harbour", "渔网", "Atlantis"]),
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,35 @@ def test_lines_may_be_sentences_as_they_are(
     assert found == tokenizer.encode_many([line.strip() for line in lines if line])
     assert corpus.fingerprint() != Corpus(tmp_path / "text.txt").fingerprint()
     assert len(Tokens.build(Corpus(tmp_path / "text.txt"), tokenizer, tmp_path / "split").starts) > len(tokens.starts)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_masking_units_are_stored_with_the_tokens(
+    corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 5000)
+    tokens = Tokens.build(corpus, tokenizer, tmp_path, units=UNITS, workers=workers)
+    sentences = [sentence for document in corpus.documents() for sentence in split_sentences(document)]
+    expected = UNITS.encode(tokenizer, sentences)
+    assert tokens.units is not None
+    assert np.array_equal(tokens.units, expected.codes)
+    word, phrase, entity = (float(np.mean(expected.codes >> level & 1)) for level in range(3))
+    assert tokens.unit_lengths() == pytest.approx([1 / word, 1 / phrase, 1 / entity])
+    assert word > phrase > 0
+    texts = "\n".join(sentences)
+    names = [name for name in ("Anna", "Atlantis", "Peter", "The harbour", "渔网") if name not in texts]
+    assert tokens.missing_names == (len(names), names)
+    assert sorted(contents(tmp_path)) == ["bounds.bin", "ids.bin", "index.json", "units.bin"]
+    tokens.verify()
+    flip_a_bit(tmp_path / "units.bin", 100)
+    with pytest.raises(KeelError, match=r"units\.bin: block 0"):
+        Tokens.open(tmp_path).verify()
+
+
+def test_tokens_with_other_units_are_others(corpus: Corpus, tokenizer: Tokenizer) -> None:
+    every = [None, MaskingUnits(), UNITS, MaskingUnits(entities=UNITS.entities)]
+    assert len({Tokens.build(corpus, tokenizer, units=units).folder for units in every}) == 4
+    assert Tokens.build(corpus, tokenizer).units is None
 
 
 def test_sizes_on_disk_are_as_promised(corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -180,7 +215,8 @@ def test_a_build_resumes_from_its_last_commit(
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 3000)
     monkeypatch.setattr(module, "COMMIT_SECONDS", 0)
-    Tokens.build(corpus, tokenizer, tmp_path / "whole", words=True, workers=1)
+    options: dict[str, Any] = {"words": True, "units": UNITS, "workers": 1}
+    Tokens.build(corpus, tokenizer, tmp_path / "whole", **options)
 
     class StoppedError(Exception):
         pass
@@ -193,14 +229,15 @@ def test_a_build_resumes_from_its_last_commit(
     stops = 0
     while True:
         try:
-            Tokens.build(corpus, tokenizer, tmp_path / "parts", words=True, workers=1, on_event=stop)
+            tokens = Tokens.build(corpus, tokenizer, tmp_path / "parts", on_event=stop, **options)
             break
         except StoppedError:
             stops += 1
-            for name in FILES:  # what a kill may leave behind the last commit
+            for name in (*FILES, "units.bin", "names.bin"):  # what a kill may leave behind the last commit
                 with open(tmp_path / "parts" / name, "ab") as file:
                     file.write(b"torn")
     assert stops > 3
+    assert tokens.missing_names == (1, ["Atlantis"])
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

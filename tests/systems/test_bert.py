@@ -32,6 +32,7 @@ def make_documents(
         ids=np.arange(10, 10 + sum(lengths)).astype(dtype),
         starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         documents=np.concatenate([[0], np.cumsum([len(document) for document in sentences])]).astype(np.int64),
+        units=None,
         word_starts=None if starts_word is None else np.packbits(starts_word, bitorder="little"),
     )
     return Documents.of(cast(Tokens, tokens))

@@ -77,7 +77,7 @@ def documents() -> Documents:
     ids = rng.choice(np.arange(1, len(WORDS) + 5), 3000, p=share / share.sum())
     starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, 3000), 200, replace=False)), [3000]])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
-    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None, units=None)
     return Documents.of(cast(Tokens, tokens))
 
 

@@ -41,7 +41,7 @@ def documents() -> Documents:
     ids = rng.choice(np.arange(1, WORDS + 5), 1500, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
     starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, 1500), 100, replace=False)), [1500]])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
-    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None, units=None)
     return Documents.of(cast(Tokens, tokens))
 
 
@@ -261,7 +261,8 @@ def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("KEEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cooccurrence.os, "fsync", full)
     two = Documents.of(cast(Tokens, SimpleNamespace(
-        ids=np.array([5, 6, 7], np.uint16), starts=np.array([0, 3]), documents=np.array([0, 1]), word_starts=None
+        ids=np.array([5, 6, 7], np.uint16), starts=np.array([0, 3]), documents=np.array([0, 1]),
+        word_starts=None, units=None,
     )))  # fmt: skip
     with pytest.raises(KeelError, match="is full"):
         make().epoch_size(two)

@@ -28,7 +28,9 @@ WORDS = 12
 
 def documents_of(ids: np.ndarray, starts: list[int]) -> Documents:
     bounds = np.arange(len(starts))
-    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=np.array(starts), documents=bounds, word_starts=None)
+    tokens = SimpleNamespace(
+        ids=ids.astype(np.uint16), starts=np.array(starts), documents=bounds, word_starts=None, units=None
+    )
     return Documents.of(cast(Tokens, tokens))
 
 

@@ -33,7 +33,7 @@ def documents() -> Documents:
     starts = np.append(np.sort(rng.choice(np.arange(1, 6000), 400, replace=False)), 6000)
     starts = np.concatenate([[0], starts])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
-    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None, units=None)
     return Documents.of(cast(Tokens, tokens))
 
 
@@ -227,7 +227,9 @@ def test_a_new_dataset_at_the_address_of_a_freed_one_is_read_again() -> None:
     for word in range(5, 45):  # each is freed before the next one is made, which then often has the same id
         ids = np.full(60, word, np.uint16)
         ids[::2] += 1
-        tokens = SimpleNamespace(ids=ids, starts=np.array([0, 60]), documents=np.array([0, 1]), word_starts=None)
+        tokens = SimpleNamespace(
+            ids=ids, starts=np.array([0, 60]), documents=np.array([0, 1]), word_starts=None, units=None
+        )
         data = Documents.of(cast(Tokens, tokens))
         batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(1))
         del data

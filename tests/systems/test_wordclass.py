@@ -35,7 +35,7 @@ def make_documents(words: int, tokens: int, seed: int) -> Documents:
     ids[1::2] = np.where(rng.random(len(ids[1::2])) < 0.6, ids[::2][: len(ids[1::2])] // 3 + 5, ids[1::2])
     starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, tokens), tokens // 15, replace=False)), [tokens]])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
-    made = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    made = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None, units=None)
     return Documents.of(cast(Tokens, made))
 
 

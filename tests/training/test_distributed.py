@@ -73,6 +73,7 @@ def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settin
         ids=generator.integers(5, 90, lengths.sum()).astype(np.uint16),
         starts=np.concatenate([[0], lengths.cumsum()]),
         documents=np.arange(0, 201, 4),
+        units=None,
         word_starts=None,
     )
     data = Documents.of(cast(Tokens, tokens))

@@ -45,6 +45,7 @@ def train_bert(out: Path, variant: str, on_event: OnEvent = ignore) -> History:
         ids=generator.integers(5, 90, lengths.sum()).astype(np.uint16),
         starts=np.concatenate([[0], lengths.cumsum()]),
         documents=np.arange(0, 401, 4),
+        units=None,
         word_starts=None,
     )
     learned, held = Documents.of(cast(Tokens, tokens)).split_held_out(0.1, seed=0)

@@ -1,6 +1,7 @@
 """Tokens of a corpus as tensors on a device, in documents and sentences, read in shuffled windows or streams."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -23,6 +24,7 @@ class Documents(Tensors):
     ends: Tensor  # [documents] how many tokens stand up to the end of each document
     size: int  # how many tokens these documents hold
     word_starts: Tensor | None = None  # [tokens / 8] packed bits
+    units: Tensor | None = None  # [tokens] uint8, a bit for each level of masking units
     _cuts: dict[tuple[int, str], tuple[Tensor, int]] = field(default_factory=dict, repr=False)
     _rings: dict[str, tuple[Tensor, Tensor, Tensor, int]] = field(default_factory=dict, repr=False)
 
@@ -34,18 +36,29 @@ class Documents(Tensors):
             torch.from_numpy(tokens.ids.view(f"i{tokens.ids.itemsize}")),
             torch.from_numpy(np.asarray(tokens.starts)),
             torch.stack([bounds[:-1], bounds[1:]], 1),
-            None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
             least,
+            word_starts=None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
+            units=None if tokens.units is None else torch.from_numpy(tokens.units),
         )
 
     @classmethod
-    def _over(cls, ids: Tensor, starts: Tensor, spans: Tensor, word_starts: Tensor | None, least: int = 2) -> Self:
+    def _over(
+        cls,
+        ids: Tensor,
+        starts: Tensor,
+        spans: Tensor,
+        least: int = 2,
+        *,
+        word_starts: Tensor | None,
+        units: Tensor | None,
+    ) -> Self:
         sizes = starts[spans[:, 1]] - starts[spans[:, 0]]
         spans, sizes = spans[sizes >= least], sizes[sizes >= least]
         if not len(spans):
             raise KeelError("the corpus holds no document of two tokens or more: give it more text")
         ends = sizes.cumsum(0)
-        return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=int(ends[-1]), word_starts=word_starts)
+        size = int(ends[-1])
+        return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=size, word_starts=word_starts, units=units)
 
     def tokens_before(self, document: Tensor) -> Tensor:
         """Number of tokens before each of these documents."""
@@ -183,6 +196,12 @@ class Documents(Tensors):
             raise KeelError("these tokens were built without word boundaries: build them again with words=True")
         return (self.word_starts[positions >> 3] >> (positions & 7)) & 1 == 1
 
+    def unit_codes(self, positions: Tensor) -> Tensor:
+        """The levels of which a masking unit starts at each position, as bits (see `MaskingUnits`)."""
+        if self.units is None:
+            raise KeelError("these tokens were built without masking units: build them again with units=MaskingUnits()")
+        return self.units[positions].long()
+
     def split_held_out(self, share: float, seed: int) -> tuple[Self, Self | None]:
         """Training and held-out documents: whole documents if there are many, else the ends of long ones."""
         documents = len(self.spans)
@@ -197,8 +216,8 @@ class Documents(Tensors):
         held_out = held_out[self.starts[held_out[:, 1]] - self.starts[held_out[:, 0]] > 1]
         if share <= 0 or len(held_out) < min(2, documents):  # sentence pairs need two documents
             return self, None
-        return (self._over(self.ids, self.starts, learned, self.word_starts),
-                self._over(self.ids, self.starts, held_out, self.word_starts))  # fmt: skip
+        among = partial(self._over, self.ids, self.starts, word_starts=self.word_starts, units=self.units)
+        return among(learned), among(held_out)
 
 
 def _stride(room: int) -> int:

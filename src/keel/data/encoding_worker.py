@@ -19,6 +19,7 @@ from typing import IO, cast
 import numpy as np
 
 from keel.data.corpus import Block
+from keel.data.masking_units import EncodedUnits, MaskingUnits
 from keel.data.ordered_map import ordered_map
 from keel.data.sentence_splitting import CHINESE, SPLITTERS, Sentences
 from keel.data.token_offsets import TokenOffsets
@@ -33,11 +34,18 @@ class Encoded:
     ids: np.ndarray
     bounds: np.ndarray
     words: np.ndarray | None
+    units: EncodedUnits | None
     open_document: bool
     """Whether a document has begun without a sentence so far."""
 
 
-def encode_chunk(tokenizer: Tokenizer, chunk: list[Block], words: bool, sentences: Sentences = "split") -> Encoded:
+def encode_chunk(
+    tokenizer: Tokenizer,
+    chunk: list[Block],
+    words: bool,
+    sentences: Sentences = "split",
+    units: MaskingUnits | None = None,
+) -> Encoded:
     """Split the text of a chunk into sentences and encode them; what gives no ids is dropped."""
     found: list[str] = []
     begin_indices: set[int] = set()
@@ -55,6 +63,7 @@ def encode_chunk(tokenizer: Tokenizer, chunk: list[Block], words: bool, sentence
         ids=ids.astype(id_type(tokenizer)),
         bounds=(np.cumsum(lengths) - lengths)[kept] << 1 | (np.diff(before) > 0),
         words=word_starts(tokenizer, found, ids, lengths) if words else None,
+        units=units.encode(tokenizer, found) if units else None,
         open_document=bool(begun[-1] > before[-1]),
     )
 
@@ -76,20 +85,26 @@ def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 
 def encode_chunks(
-    tokenizer: Tokenizer, chunks: Iterable[list[Block]], *, words: bool, sentences: Sentences = "split", workers: int
+    tokenizer: Tokenizer,
+    chunks: Iterable[list[Block]],
+    *,
+    words: bool,
+    sentences: Sentences = "split",
+    units: MaskingUnits | None = None,
+    workers: int,
 ) -> Iterator[Encoded]:
     """Encode chunks in parallel processes (threads, for compiled code); yields them in order."""
     chunks = iter(chunks)
     first = list(islice(chunks, 2))
     chunks = chain(first, chunks)
-    encode_here = partial(encode_chunk, tokenizer, words=words, sentences=sentences)
-    if workers == 1 or len(first) < 2:
+    encode_here = partial(encode_chunk, tokenizer, words=words, sentences=sentences, units=units)
+    if workers == 1 or len(first) < 2 or (units and units.tagger):  # a model takes all cores, or a GPU, itself
         yield from map(encode_here, chunks)
         return
     if tokenizer.compile():
         yield from ordered_map(encode_here, chunks, workers)
         return
-    pool = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
+    pool = [_Worker(tokenizer, words, sentences, units) for _ in range(workers)]
     idle: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:
         idle.put(worker)
@@ -111,7 +126,7 @@ def encode_chunks(
 class _Worker:
     """One process that encodes chunks."""
 
-    def __init__(self, tokenizer: Tokenizer, words: bool, sentences: Sentences):
+    def __init__(self, tokenizer: Tokenizer, words: bool, sentences: Sentences, units: MaskingUnits | None):
         path = os.pathsep.join(filter(None, sys.path))
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from keel.data.encoding_worker import serve; serve()"],
@@ -122,7 +137,7 @@ class _Worker:
         )
         self.requests = cast(IO[bytes], self.process.stdin)
         self.answers = cast(IO[bytes], self.process.stdout)
-        self._send((tokenizer.to_json(), tokenizer.extra_rules, words, sentences))
+        self._send((tokenizer.to_json(), tokenizer.extra_rules, words, sentences, units))
 
     def encode(self, chunk: list[Block]) -> Encoded:
         try:
@@ -150,7 +165,7 @@ def serve() -> None:
     """Answer messages on the standard streams until the parent is gone."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    description, own, words, sentences = pickle.load(requests)
+    description, own, words, sentences, units = pickle.load(requests)
     tokenizer = None
     while True:
         try:
@@ -159,7 +174,7 @@ def serve() -> None:
             return
         try:
             tokenizer = tokenizer or Tokenizer.from_json(description, **own)
-            answer = encode_chunk(tokenizer, chunk, words, sentences)
+            answer = encode_chunk(tokenizer, chunk, words, sentences, units)
         except KeelError as error:
             answer = str(error)
         except Exception as error:

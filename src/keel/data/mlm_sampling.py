@@ -138,6 +138,37 @@ def sample_masked_positions(
     return order[:, :slots], ((rank < wanted) & ~partial[:, :-1]).float()
 
 
+def sample_masked_units(
+    rng: CounterRng,
+    examples: Tensor,
+    spans: SampledSpans,
+    starts: Tensor,
+    *,
+    mask_rate: float,
+    slots: int,
+) -> tuple[Tensor, Tensor]:
+    """The same of whole units, given where they start [batch, length]: a unit is masked as a whole or not at all.
+
+    The last one, of which only a part would fit into `mask_rate` of the text, is masked with a probability of that
+    part, so that the share of masked tokens is `mask_rate` in the mean, however long units are.
+    """
+    length = starts.shape[1]
+    wanted = masked_count(spans, mask_rate, slots)
+    order = random_order(rng, examples, spans, starts, length=length, count=slots + 1)
+    unit = unit_indices(starts)
+    units = unit.gather(1, order)
+    rank = torch.arange(order.shape[1], device=examples.device)
+    last = units.gather(1, wanted - 1)
+    size = (unit == last).sum(1, keepdim=True)
+    before = ((units == last) & (rank < wanted)).sum(1, keepdim=True)  # tokens of the last unit that are wanted
+    whole = wanted - before + size  # tokens to mask with all of it
+    chosen = rng.randint("part", examples, size) < before
+    # The first unit is always masked, as far as slots allow; another one only if it fits.
+    first = before == wanted
+    masked = torch.where(first, whole.clamp(max=slots), torch.where(chosen & (whole <= slots), whole, wanted - before))
+    return order[:, :slots], (rank[:slots] < masked).float()
+
+
 def masked_count(spans: SampledSpans, mask_rate: float, slots: int) -> Tensor:
     """[batch, 1] number of tokens to mask: `mask_rate` of each text, at least one and at most `slots`."""
     return ((spans.first_length + spans.second_length) * mask_rate + 0.5).long().clamp(1, slots)[:, None]

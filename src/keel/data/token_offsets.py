@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -11,6 +12,7 @@ from keel.data.text_encodings import code_points
 from keel.data.tokenizer import Encoding
 
 WORD_CHARACTER = re.compile(rf"[^\W{CJK}]")
+WHITESPACE = [9, 10, 11, 12, 13, 32, 0x85, 0xA0, 0x3000]
 
 
 class TokenOffsets:
@@ -30,11 +32,26 @@ class TokenOffsets:
         """[tokens] first character, and the one past the last."""
         self.word_ids = np.fromiter(chain.from_iterable(each.word_ids for each in encodings), np.int64, total)
 
+    @cached_property
+    def _codes(self) -> np.ndarray:
+        """[characters + 1] code points, and 0 for a token without characters at the end."""
+        return np.append(code_points("".join(self.texts)), 0)
+
+    @cached_property
+    def first_visible(self) -> np.ndarray:
+        """[tokens] first character that is no whitespace: in byte-level BPE, the space before a word is part of its
+        first token, or a token of that word; of other tokens of whitespace, the first character."""
+        visible = np.where(np.isin(self._codes, WHITESPACE), len(self._codes), np.arange(len(self._codes)))
+        following = np.minimum.accumulate(visible[::-1])[::-1][self.starts]
+        continued = np.append(self.word_ids[1:] == self.word_ids[:-1], False) & (following == self.ends)
+        continued &= ~np.isin(following, self.text_starts)
+        return np.where((following < self.ends) | continued, following, self.starts)
+
     def word_starts(self) -> np.ndarray:
         """[tokens] bool: whether each token starts a word; Chinese words by jieba."""
         if not len(self.starts):
             return np.zeros(0, bool)
-        codes = np.append(code_points("".join(self.texts)), 0)  # a token without characters may stand at the end
+        codes = self._codes
         distinct, index = np.unique(codes, return_inverse=True)
         characters = [*map(chr, distinct.tolist())]
         chinese, in_word = (

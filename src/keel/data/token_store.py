@@ -3,6 +3,7 @@
 ids.bin      2 bytes per id (4 for a vocabulary above 65,536)
 bounds.bin   8 bytes per sentence: position << 1 | begins a document
 words.bin    1 bit per id: begins a word (only with words=True)
+units.bin    1 byte per id: the levels of which a masking unit begins there, as bits (only with units)
 index.json   counts, settings and checksums; written last, so a folder that has it is complete
 """
 
@@ -27,6 +28,7 @@ from keel.config import cache_folder
 from keel.data.corpus import Corpus
 from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.encoding_worker import Encoded, encode_chunks, id_type
+from keel.data.masking_units import MaskingUnits
 from keel.data.ordered_map import default_workers
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -41,6 +43,12 @@ BLOCK = 1 << 22
 
 COMMIT_SECONDS = 2.0
 """Seconds of work that a kill may lose."""
+
+MOST_SHOWN = 5
+"""Entities that do not occur whose names are kept."""
+
+NAMES_FOUND = "names.bin"
+"""File of a build with one byte per listed entity: whether it has occurred."""
 
 
 class DamagedError(KeelError):
@@ -58,6 +66,8 @@ class Tokens:
     """[ids] uint16 or uint32."""
     word_starts: np.ndarray | None
     """[ids / 8] packed bits, lowest first: 1 where an id begins a word; only if built with words=True."""
+    units: np.ndarray | None
+    """[ids] uint8: where masking units of each level begin (see `MaskingUnits`); only if built with units."""
 
     def __init__(self, folder: Path, index: dict[str, Any]):
         self.folder = folder
@@ -66,6 +76,7 @@ class Tokens:
         self.ids = np.memmap(folder / "ids.bin", index["type"], mode="c")
         self._bounds = np.memmap(folder / "bounds.bin", np.int64, mode="r")
         self.word_starts = np.memmap(folder / "words.bin", np.uint8, mode="c") if index["settings"]["words"] else None
+        self.units = np.memmap(folder / "units.bin", np.uint8, mode="c") if "units" in index["settings"] else None
 
     @classmethod
     def build(
@@ -75,6 +86,7 @@ class Tokens:
         folder: str | Path | None = None,
         *,
         words: bool = False,
+        units: MaskingUnits | None = None,
         workers: int = 0,
         on_event: OnEvent = ignore,
     ) -> "Tokens":
@@ -85,6 +97,7 @@ class Tokens:
             "corpus": snapshot.fingerprint,
             "tokenizer": tokenizer.fingerprint(),
             "words": words,
+            **({"units": units.fingerprint()} if units else {}),
         }
         folder = Path(folder) if folder else cache_folder() / "tokens" / _digest(settings)
         with disk_errors(folder), _lock(folder, on_event):
@@ -98,7 +111,7 @@ class Tokens:
                 except DamagedError as error:
                     note(on_event, f"{error.damage}: encoding the text again")
                     _remove(folder)
-            _build(snapshot, tokenizer, folder, settings, workers or default_workers(), on_event)
+            _build(snapshot, tokenizer, folder, settings, units, workers or default_workers(), on_event)
         return cls.open(folder)
 
     @classmethod
@@ -126,6 +139,18 @@ class Tokens:
         """[documents + 1] int64: index of the first sentence of each document, and the end."""
         lowest_bytes = self._bounds.view(np.uint8)[::8]
         return np.append(np.flatnonzero(lowest_bytes & 1), len(self._bounds))
+
+    def unit_lengths(self) -> list[float]:
+        """Mean number of tokens of a masking unit, for each level."""
+        assert self.units is not None
+        starts = np.bincount(self.units, minlength=8).reshape(2, 2, 2)  # by entity, phrase and word bit
+        return [len(self.units) / int(starts.take(1, axis=2 - level).sum()) for level in range(3)]
+
+    @property
+    def missing_names(self) -> tuple[int, list[str]]:
+        """How many listed entities do not occur in the text, and the first of them."""
+        missing = self.index.get("missing_names", {"count": 0, "first": []})
+        return missing["count"], missing["first"]
 
     @property
     def unknown_share(self) -> float:
@@ -161,6 +186,7 @@ def _build(
     tokenizer: Tokenizer,
     folder: Path,
     settings: dict[str, Any],
+    units: MaskingUnits | None,
     workers: int,
     on_event: OnEvent,
 ) -> None:
@@ -171,9 +197,11 @@ def _build(
         note(on_event, f"resuming encoding after {progress.ids:,} tokens in {folder}")
     unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     chunks = islice(corpus.chunks(CHUNK), progress.chunks, None)
-    with _Files(folder, progress, id_type(tokenizer), settings["words"]) as files:
-        last, splitting = time.monotonic(), corpus.sentences
-        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], sentences=splitting, workers=workers):
+    names = units.entities.terms if units and units.entities else []
+    options: dict[str, Any] = {"words": settings["words"], "units": units, "sentences": corpus.sentences}
+    with _Files(folder, progress, id_type(tokenizer), settings, len(names)) as files:
+        last = time.monotonic()
+        for encoded in encode_chunks(tokenizer, chunks, **options, workers=workers):
             files.append(encoded)
             progress.unknown += int(np.count_nonzero(encoded.ids == unknown))
             if time.monotonic() - last >= COMMIT_SECONDS:
@@ -187,7 +215,7 @@ def _build(
     except KeelError:
         _remove(folder)
         raise
-    names = ["ids.bin", "bounds.bin"] + ["words.bin"] * settings["words"]
+    written = ["ids.bin", "bounds.bin"] + ["words.bin"] * settings["words"] + ["units.bin"] * (units is not None)
     if not progress.ids:
         _remove(folder)
         raise KeelError(f"{corpus.paths} holds no text to encode: give it more text")
@@ -197,11 +225,17 @@ def _build(
         "pieces": len(tokenizer),
         **{name: value for name, value in asdict(progress).items() if name not in ("chunks", "open_document")},
         "files": {
-            name: {"bytes": (folder / name).stat().st_size, "crc32": list(_checksums(folder / name))} for name in names
+            name: {"bytes": (folder / name).stat().st_size, "crc32": list(_checksums(folder / name))}
+            for name in written
         },
     }
+    if names:
+        found = np.fromfile(folder / NAMES_FOUND, np.uint8)
+        missing = [name for name, there in zip(names, found.tolist(), strict=True) if not there]
+        index["missing_names"] = {"count": len(missing), "first": missing[:MOST_SHOWN]}
     _write_json(folder / "index.json", index | {"checksum": _digest(index)})
-    (folder / "progress.json").unlink(missing_ok=True)
+    for name in ("progress.json", NAMES_FOUND):
+        (folder / name).unlink(missing_ok=True)
     on_event({"event": "tokens", "ids": progress.ids, "documents": progress.documents})
     if progress.documents == 1 and progress.sentences > 100:
         note(on_event, f"{corpus} is a single document: separate documents by a blank line")
@@ -210,12 +244,16 @@ def _build(
 class _Files:
     """The files of a build, truncated to the committed progress and then appended to."""
 
-    def __init__(self, folder: Path, progress: _Progress, id_type: type, words: bool):
+    def __init__(self, folder: Path, progress: _Progress, id_type: type, settings: dict[str, Any], names: int):
         self.progress = progress
         width = np.dtype(id_type).itemsize
         self.ids = _open_at(folder / "ids.bin", progress.ids * width)
         self.bounds = _open_at(folder / "bounds.bin", progress.sentences * 8)
-        self.words = _open_at(folder / "words.bin", -(-progress.ids // 8)) if words else None
+        self.words = _open_at(folder / "words.bin", -(-progress.ids // 8)) if settings["words"] else None
+        self.units = _open_at(folder / "units.bin", progress.ids) if "units" in settings else None
+        self.names = _open_at(folder / NAMES_FOUND, names if progress.chunks else 0) if names else None
+        if self.names:
+            self.names.truncate(names)  # filled with zeros
         self.begun_byte = np.zeros(0, bool)
         if self.words:
             self.words.seek(progress.ids // 8)
@@ -232,6 +270,12 @@ class _Files:
             self.words.seek(progress.ids // 8)
             self.words.write(np.packbits(bits, bitorder="little"))
             self.begun_byte = bits[len(bits) // 8 * 8 :]
+        if encoded.units is not None and self.units:
+            self.units.write(encoded.units.codes)
+        if encoded.units is not None and self.names:
+            for number in encoded.units.names.tolist():
+                self.names.seek(number)
+                self.names.write(b"\x01")
         self.ids.write(encoded.ids)
         self.bounds.write(bounds + (progress.ids << 1))
         progress.chunks += 1
@@ -254,7 +298,7 @@ class _Files:
                 file.close()
 
     def _all(self) -> list[Any]:
-        return [file for file in (self.ids, self.bounds, self.words) if file]
+        return [file for file in (self.ids, self.bounds, self.words, self.units, self.names) if file]
 
 
 def _open_at(path: Path, size: int) -> Any:
@@ -268,7 +312,7 @@ def _open_at(path: Path, size: int) -> Any:
 
 def _remove(folder: Path) -> None:
     """Remove all files of a build, its progress first."""
-    for name in ("progress.json", "index.json", "ids.bin", "bounds.bin", "words.bin"):
+    for name in ("progress.json", "index.json", "ids.bin", "bounds.bin", "words.bin", "units.bin", NAMES_FOUND):
         (folder / name).unlink(missing_ok=True)
 
 

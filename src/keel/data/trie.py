@@ -23,6 +23,11 @@ class Trie:
         self.values = by_node[:used].copy()
         """[nodes] the value of the word that ends at each node, NaN if there is none."""
 
+    def find_longest(self, codes: np.ndarray, sizes: np.ndarray, alphabetic: np.ndarray) -> np.ndarray:
+        """[found, 3] start, end and value (a whole number) of the words in texts of these sizes, from left to right the
+        longest; none starts or ends between two `alphabetic` characters."""
+        return _find_longest(codes, sizes, alphabetic, self.keys, self.nodes, self.values)
+
 
 @njit(cache=True, nogil=True)
 def child(keys, nodes, node, code):
@@ -46,3 +51,31 @@ def _grow(codes, sizes, word_values, keys, nodes, values):
         values[node] = word_values[word]
         begin += sizes[word]
     return used
+
+
+@njit(cache=True, nogil=True)
+def _find_longest(codes, sizes, alphabetic, keys, nodes, values):
+    found = np.empty((len(codes), 3), np.int64)
+    count = begin = 0
+    for size in sizes:
+        stop, place = begin + size, begin
+        while place < stop:
+            end, term = place, -1
+            if place == begin or not alphabetic[place] or not alphabetic[place - 1]:
+                node, y = 0, place
+                while y < stop:
+                    node = child(keys, nodes, node, codes[y])
+                    if node == 0:
+                        break
+                    y += 1
+                    inside = y < stop and alphabetic[y] and alphabetic[y - 1]
+                    if values[node] == values[node] and not inside:
+                        end, term = y, int(values[node])
+            if term >= 0:
+                found[count, 0], found[count, 1], found[count, 2] = place, end, term
+                count += 1
+                place = end
+            else:
+                place += 1
+        begin = stop
+    return found[:count].copy()

@@ -9,12 +9,12 @@ import tokenizers
 from keel.data.corpus import Corpus
 from keel.data.ordered_map import default_workers, ordered_map
 from keel.data.phrases import learn_phrases
-from keel.data.sentence_splitting import split_sentences
+from keel.data.sentence_splitting import CHINESE, split_sentences
 from keel.data.tokenizer_rules import SPECIALS, space_chinese_words, word_level
 from keel.data.word_splitting import LONGEST, WordSplitter
 from keel.data.word_table import count_words
 from keel.errors import KeelError
-from keel.events import OnEvent, note, pluralize
+from keel.events import OnEvent, ignore, note, pluralize
 
 if TYPE_CHECKING:
     from keel.data.tokenizer_training import TokenizerSettings
@@ -27,33 +27,12 @@ def learn_words(
 
     Returns the tokenizer and, for each pass, the pairs of words that are joined to phrases, as "new york".
     """
-    prepare = space_chinese_words if chinese else list[str]
-    new = partial(word_level, lowercase=lowercase, accents=accents, cjk=not chinese)
-    splitter, size, min_count = WordSplitter(new([])), settings.vocab_size, settings.min_count
-    workers = default_workers()
-    found = count_words(corpus.texts(), prepare, splitter, workers)
-    table = found.table
-    if not table.size and found.long:
-        raise KeelError(f"no word of {corpus.paths} has {LONGEST:,} bytes or fewer: check whether spaces were lost")
-    if not table.size:
-        raise KeelError(f"{corpus.paths} holds no text to train a tokenizer on: give it more text")
-    if found.long:
-        what = f"{pluralize(found.long, 'word has', 'words have')} more than {LONGEST:,} bytes"
-        note(on_event, f"{what}, encoded as [UNK]: is whitespace missing?")
-    if found.floor:
-        what = f"words with a count of {found.floor} or less were dropped while counting"
-        note(on_event, f"{what}, to limit memory: there are too many distinct words")
-    distinct, total = table.size, int(table.counts.sum()) + found.long
+    counted = _CountedWords(corpus, lowercase=lowercase, accents=accents, chinese=chinese, on_event=on_event)
+    table, size, min_count = counted.table, settings.vocab_size, settings.min_count
+    distinct, total = table.size, int(table.counts.sum()) + counted.long
     if settings.phrases:
-
-        def encode(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-            split = splitter.split(prepare([sentence for text in texts for sentence in split_sentences(text)]))
-            return table.find(split), split.lengths
-
-        words, counts, pairs = learn_phrases(
-            lambda: ordered_map(encode, corpus.texts(), workers), table.words(), settings.phrases
-        )
-        total = int(counts.sum()) + found.long
+        words, counts, pairs = counted.phrases(settings.phrases)
+        total = int(counts.sum()) + counted.long
     else:
         table = table.above(min_count - 1)
         words, counts, pairs = table.words(), table.counts, []
@@ -73,7 +52,54 @@ def learn_words(
         top = _top_phrases(words, counts, pairs)
         note(on_event, f"{sum(map(len, joins)):,} phrases found, the most frequent: {top}")
     # Two phrases may have the same form, a_b c and a b_c: they are one.
-    return new(words[number] for number in kept.tolist()), joins
+    return counted.new_tokenizer(words[number] for number in kept.tolist()), joins
+
+
+def learn_phrase_list(corpus: Corpus, passes: int, on_event: OnEvent) -> list[str]:
+    """The phrases of a corpus as lowercased text, such as "new york", sorted."""
+    chinese = corpus.language() == "zh"
+    counted = _CountedWords(corpus, lowercase=True, accents=True, chinese=chinese, on_event=ignore)
+    texts, counts, pairs = counted.phrases(passes)
+    for first, second, both in np.concatenate(pairs).tolist():  # in the order of the passes
+        gap = "" if CHINESE.match(texts[first][-1]) or CHINESE.match(texts[second][0]) else " "
+        texts[both] = texts[first] + gap + texts[second]
+    joined = np.concatenate(pairs)[:, 2]
+    found = sorted({texts[number] for number in joined[counts[joined] > 0].tolist()})
+    top = f", the most frequent: {_top_phrases(texts, counts, pairs)}" if found else ""
+    note(on_event, f"{pluralize(len(found), 'phrase')} found{top}")
+    return found
+
+
+class _CountedWords:
+    """All words of a corpus, counted."""
+
+    def __init__(self, corpus: Corpus, *, lowercase: bool, accents: bool, chinese: bool, on_event: OnEvent):
+        self.corpus, self.workers = corpus, default_workers()
+        self.new_tokenizer = partial(word_level, lowercase=lowercase, accents=accents, cjk=not chinese)
+        self._prepare = space_chinese_words if chinese else list[str]
+        self._splitter = WordSplitter(self.new_tokenizer([]))
+        found = count_words(corpus.texts(), self._prepare, self._splitter, self.workers)
+        self.table, self.long = found.table, found.long
+        if not self.table.size and self.long:
+            raise KeelError(f"no word of {corpus.paths} has {LONGEST:,} bytes or fewer: check whether spaces were lost")
+        if not self.table.size:
+            raise KeelError(f"{corpus.paths} holds no text to train a tokenizer on: give it more text")
+        if self.long:
+            what = f"{pluralize(self.long, 'word has', 'words have')} more than {LONGEST:,} bytes"
+            note(on_event, f"{what}, encoded as [UNK]: is whitespace missing?")
+        if found.floor:
+            what = f"words with a count of {found.floor} or less were dropped while counting"
+            note(on_event, f"{what}, to limit memory: there are too many distinct words")
+
+    def phrases(self, passes: int) -> tuple[list[str], np.ndarray, list[np.ndarray]]:
+        """All words and phrases, their counts, and the pairs of each pass."""
+        return learn_phrases(
+            lambda: ordered_map(self._encode, self.corpus.texts(), self.workers), self.table.words(), passes
+        )
+
+    def _encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        split = self._splitter.split(self._prepare([sentence for text in texts for sentence in split_sentences(text)]))
+        return self.table.find(split), split.lengths
 
 
 def _select_words(words: list[str], counts: np.ndarray, pairs: list[np.ndarray], least: int, most: int) -> np.ndarray:
