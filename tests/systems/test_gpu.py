@@ -10,11 +10,13 @@ from torch import Tensor
 import keel
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
+from keel.data.masking_units import MaskingUnits
 from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
 from keel.systems.electra import Electra
+from keel.systems.ernie import Ernie
 from keel.systems.rnn import Rnn
 from keel.training.batch_loading import CpuBatches
 from keel.training.counter_rng import CounterRng
@@ -29,14 +31,14 @@ SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positio
 TRAIN = Train(steps=8, batch=32, device="cuda", precision="bf16")
 
 
-@pytest.fixture(params=[Bert, Electra])
+@pytest.fixture(params=[Bert, Ernie, Electra])
 def learning(english_corpus: Path, request: pytest.FixtureRequest) -> tuple[Objective, Documents]:
     corpus = Corpus(english_corpus)
     tokenizer = Tokenizer.train(corpus, size=400)
     system = request.param(**SHAPE)
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer), Documents.of(
-        Tokens.build(corpus, tokenizer)
+        Tokens.build(corpus, tokenizer, units=MaskingUnits() if system.needs_units else None)
     )
 
 

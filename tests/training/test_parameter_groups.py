@@ -192,7 +192,7 @@ def test_epochs_of_rows_that_change_are_refused() -> None:
         def phases(self) -> list[Phase]:
             return [Phase(share=0.5), Phase(share=0.5, batch_share=0.5)]
 
-    with pytest.raises(UsageError, match="sequence length changes"):
+    with pytest.raises(UsageError, match="several phases"):
         fit(Grows(), DATA, replace(TRAIN, unfreeze="gradual"))
 
 

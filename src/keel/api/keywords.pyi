@@ -85,6 +85,8 @@ class TextKeywords(TypedDict, total=False):
     vocabulary: int
     min_count: int
     phrases: int
+    entities: str
+    entity_model: str
     lowercase: Literal["auto", "yes", "no"]
     sample: int
     held_out: float
@@ -212,6 +214,9 @@ class SystemKeywords(TypedDict, total=False):
     mask_rate: float
     whole_word_masking: bool
     pair_objective: Literal["none", "segments", "nsp", "sop"] | Literal["none", "segments"]
+    masking: Literal["stages", "mixed"]
+    phrase_share: float
+    entity_share: float
     embedding_ratio: float
     generator_ratio: float
     embedding_sharing: Literal["disentangled", "tied"]

@@ -14,11 +14,13 @@ from keel.api.progress import repeating_command, shows_progress
 from keel.api.run_folder import TOKENIZER, hardware, run_folder
 from keel.api.settings import OVERWRITE, Source, TextSettings, corpus_of, merge_settings, route_settings
 from keel.api.starting_point import resolve_start, save_model, warn_unknown_tokens
+from keel.api.unit_finding import describe_entities, listed_units, report_units, with_phrases
 from keel.config import Doc, replace, to_dict, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.documents import Documents
 from keel.data.examples import Columns
+from keel.data.masking_units import MaskingUnits
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
@@ -77,6 +79,7 @@ def pretrain(
     start, parent = resolve_start(system, out, values, on_event)
     chosen, plan, reading = _route(start, parent, values, on_event)
     source = corpus_of(corpus, reading, on_event)
+    listed = listed_units(reading, plan.device, on_event) if chosen.needs_units else None
     probed = None if probe is None else _read_probe(probe, probe_task, chosen, plan, on_event)
     with (
         thread_limit(plan.threads),
@@ -85,7 +88,10 @@ def pretrain(
     ):
         with world.first():  # other processes read what the first one has written
             tokenizer = parent.tokenizer if parent else _tokenizer(source, reading, chosen, plan.seed, run, report)
-            tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, on_event=report)
+            units = listed and with_phrases(listed, source, reading.phrases, report)
+            tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, units=units, on_event=report)
+        if units:
+            report_units(tokens, units, run, report)
         if not chosen.uses_subwords and (parent or reading.tokenizer not in TRAINED):  # made for another text
             warn_unknown_tokens(tokens.unknown_share, source, parent, report)
         training, validation = _split(tokens, reading, plan, report)
@@ -102,7 +108,9 @@ def pretrain(
         sources = {"tokens": f"the text of {source}"}
         if parent:
             sources["parent"] = f"the model {parent_name or chosen.name}"
-        identity = _identity(chosen, reading, parent, tokens)
+        if units:
+            sources["units"] = describe_entities(reading)
+        identity = _identity(chosen, reading, parent, units, tokens)
         evaluate = validation_loss(validation, plan) if validation else None
         history = fit(objective, training, plan, run, report, evaluate=evaluate, identity=identity, sources=sources)
         for message in [*objective.notes(), *_plateau_warning(tokens, history)]:
@@ -143,6 +151,9 @@ def _route(
         raise UsageError(f"{system.name} is count-based and reads the text exactly once: leave out --{length}")
     if parent and (obstacle := system.pretraining_obstacle(parent.tokenizer)):
         raise UsageError(obstacle)
+    if not system.needs_units and (given := {"entities", "entity_model"} & text.non_default().keys()):
+        flag = f"--text.{min(given).replace('_', '-')}"
+        raise UsageError(f"{flag} is for masking entities as a whole, which {system.name} does not do: use ernie")
     return system, train, text.resolve(system)
 
 
@@ -216,7 +227,7 @@ def _tokenizer(
             lowercase={"auto": system.default_lowercase, "yes": True, "no": False}[text.lowercase],
             min_count=text.min_count,
             frequent_pairs=frequent_pairs,
-            phrases=text.phrases,
+            phrases=0 if system.needs_units else text.phrases,
             sample=text.sample,
             seed=seed,
         )
@@ -259,20 +270,25 @@ def _report_batch_size(objective: Objective, data: Documents, train: Train, repo
         note(report, f"{what} {train.batch // size:,} times: use more text, or a smaller --batch")
 
 
-def _identity(system: System, text: TextSettings, parent: Model | None, tokens: Tokens) -> dict[str, Any]:
+def _identity(
+    system: System, text: TextSettings, parent: Model | None, units: MaskingUnits | None, tokens: Tokens
+) -> dict[str, Any]:
     """What must be equal for a run to resume."""
     return {
         "system": system.name,
         **{f"system.{name}": value for name, value in to_dict(system).items()},
         **{f"text.{name}": value for name, value in _identity_of_text(text).items()},
         "parent": parent.fingerprint() if parent else "",
+        **({"units": units.fingerprint()} if units else {}),
         "tokens": tokens.folder.name,
     }
 
 
 def _identity_of_text(text: TextSettings) -> dict[str, Any]:
-    """The settings without the separator, which the fingerprint of the corpus includes; earlier versions have none."""
-    return {name: value for name, value in to_dict(text).items() if name != "separator"}
+    """The settings without those that the fingerprints of corpus and tokens include; earlier versions have none."""
+    return {
+        name: value for name, value in to_dict(text).items() if name not in ("separator", "entities", "entity_model")
+    }
 
 
 def _recipe(system: System, train: Train, text: TextSettings, *, continued: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from keel.training.checkpoint import run_lock
 from keel.training.distributed import World
 from keel.training.loop import History
 
-INITIAL_FILES = {".lock", "log.jsonl", "recipe.toml"}
+INITIAL_FILES = {".lock", "log.jsonl", "phrases.txt", "recipe.toml"}
 """Files that a run writes before training."""
 TRAINING_EVENTS = ("step", "checkpoint")
 """Events of a run that has made updates."""

@@ -49,7 +49,11 @@ class TextSettings(Validated):
     min_count: Annotated[int, Ge(0)] = 0
     """Minimum count of a word in the vocabulary; 0: the system's default."""
     phrases: Annotated[int, Ge(0)] = 0
-    """Passes of phrase detection, which joins frequent bigrams as in new_york."""
+    """Passes of phrase detection, which joins frequent bigrams as in new_york; ernie masks phrases as a whole."""
+    entities: str = ""
+    """File with one name per line; ernie masks them as a whole."""
+    entity_model: str = ""
+    """Folder of a tagging model; ernie masks the entities that it predicts as a whole."""
     lowercase: Literal["auto", "yes", "no"] = "auto"
     """Lowercasing; auto: the system's default."""
     sample: Count = 200_000_000

@@ -21,7 +21,7 @@ from keel.training.run_log import CurvePoint, LoggedFit, RunLog, latest_state
 
 __all__ = ["RunComparison", "TrainingRun", "runs"]
 
-IDENTITIES = ("labels", "examples", "parent", "tokenizer", "target", "corpus", "tokens", "processes", "data")
+IDENTITIES = ("labels", "examples", "parent", "tokenizer", "target", "corpus", "units", "tokens", "processes", "data")
 """Hashes and lists in the state of a run, which say nothing to a reader."""
 CURVES = ("training loss", "validation loss", "learning rate")
 """Curves that the page shows; parts of a loss are in the event files too."""

@@ -21,6 +21,7 @@ from keel.formats.folder_architecture import (
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.electra import Electra
+from keel.systems.ernie import Ernie
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
 
@@ -342,7 +343,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
     "gpt2": GPT2,
-    **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if system not in (Bert, Electra, Gpt)},
+    **{
+        name: _keel_architecture(system)
+        for name, system in SYSTEMS.items()
+        if system not in (Bert, Ernie, Electra, Gpt)
+    },
     "gpt": replace(_keel_architecture(Gpt), whole=()),  # the softmax is tied to the embeddings
 }
 """By the `model_type` of config.json."""

@@ -4,6 +4,7 @@ from keel.systems.bert import Bert as Bert
 from keel.systems.cnn import Cnn as Cnn
 from keel.systems.electra import Electra as Electra
 from keel.systems.elmo import Elmo as Elmo
+from keel.systems.ernie import Ernie as Ernie
 from keel.systems.fasttext import FastText as FastText
 from keel.systems.glove import Glove as Glove
 from keel.systems.gpt import Gpt as Gpt
@@ -36,6 +37,7 @@ SYSTEMS: dict[str, type[System]] = {
         Ulmfit,
         Gpt,
         Bert,
+        Ernie,
         Electra,
     )
 }
@@ -46,6 +48,7 @@ LINEAGE = (
     ("ulmfit", "rnn"),
     ("gpt", "transformer"),
     ("bert", "transformer"),
+    ("ernie", "bert"),
     ("electra", "bert"),
 )
 """Systems and their ancestors: the file of the first imports the file of the second, and no other system's."""

@@ -72,6 +72,11 @@ class System(Validated):
         return False
 
     @property
+    def needs_units(self) -> bool:
+        """Whether pre-training masks phrases and entities as a whole, and needs to know where they start."""
+        return False
+
+    @property
     def continued_pretraining_defaults(self) -> Train:
         """Training settings of continued pre-training on other text."""
         return self.pretraining_defaults

@@ -84,7 +84,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of training with one sequence length."""
+    """A part of training, such as that with one sequence length."""
 
     share: float = 1.0
     """Share of the steps."""

@@ -50,7 +50,7 @@ class ParameterGroups:
         if len(self.groups) < 2:
             raise UsageError("--unfreeze needs at least two layer groups, and this network has one: leave it out")
         if len(objective.phases()) > 1:
-            raise UsageError("--unfreeze counts epochs, but here the sequence length changes in training: leave it out")
+            raise UsageError("--unfreeze counts epochs, but this pre-training has several phases: leave it out")
         self.epoch_size = objective.epoch_size(data)
 
     def __len__(self) -> int:

@@ -1,0 +1,102 @@
+"""Masking units of a corpus, as text settings describe them: learned phrases, listed names, predicted entities."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from keel.api.model_loading import load_model
+from keel.api.settings import TextSettings
+from keel.config import cache_folder
+from keel.data.corpus import Corpus
+from keel.data.corpus_snapshot import CorpusSnapshot
+from keel.data.masking_units import LEVELS, MaskingUnits
+from keel.data.term_matcher import TermMatcher
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note, pluralize
+from keel.model import Model
+from keel.tasks.tag import TokenClassification
+from keel.training.checkpoint import atomic_file
+
+PHRASES = "phrases.txt"
+"""File in run/ with the phrases that were masked as a whole."""
+PHRASE_RULES = 1
+"""Version of the rules by which phrases are learned."""
+
+
+class ModelTagger:
+    """The entities that a tagging model predicts."""
+
+    def __init__(self, model: Model, name: str):
+        task = model.task
+        if not isinstance(task, TokenClassification):
+            what = f"a model for {task.name}" if task else "a model without a task"
+            raise UsageError(f"--text.entity-model {name} is {what}: give one that was fine-tuned with --task tag")
+        if task.scheme == "none" or set(task.labels.names) <= {*"BMES"}:
+            what = "a word segmentation" if task.scheme != "none" else "tags that are no entities"
+            raise UsageError(f"--text.entity-model {name} predicts {what}: give a model of entity tags, such as B-PER")
+        self.model = model
+
+    def find_entities(self, texts: list[str]) -> list[list[tuple[int, int]]]:
+        return [[(span.start, span.end) for span in tagged.entities] for tagged in self.model.predict(texts)]
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for name, value in sorted(self.model.tensors().items()):
+            digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(repr((self.model.label_names, self.model.tokenizer.fingerprint())).encode())
+        return digest.hexdigest()
+
+
+def listed_units(text: TextSettings, device: str, on_event: OnEvent = ignore) -> MaskingUnits:
+    """The units that text settings name: a file of entities, and a model that finds them."""
+    entities = TermMatcher.read(text.entities) if text.entities else None
+    tagger = None
+    if text.entity_model:
+        tagger = ModelTagger(load_model(text.entity_model, on_event).to(device), text.entity_model)
+    return MaskingUnits(entities=entities, tagger=tagger)
+
+
+def describe_entities(text: TextSettings) -> str:
+    """Where the entities come from, in words."""
+    sources = [f"the names of {text.entities}"] if text.entities else []
+    sources += [f"the entities that {text.entity_model} predicts"] if text.entity_model else []
+    return " and ".join(sources) or "no entities"
+
+
+def with_phrases(units: MaskingUnits, corpus: Corpus, passes: int, on_event: OnEvent = ignore) -> MaskingUnits:
+    """The units with the phrases of a corpus; those that were learned before are in the cache."""
+    return (
+        replace(units, phrases=TermMatcher(_phrases(corpus, passes, on_event), ignore_case=True)) if passes else units
+    )
+
+
+def _phrases(corpus: Corpus, passes: int, on_event: OnEvent) -> list[str]:
+    snapshot = CorpusSnapshot.of(corpus)
+    key = hashlib.blake2b(f"{PHRASE_RULES} {passes} {snapshot.fingerprint}".encode(), digest_size=16).hexdigest()
+    stored = cache_folder() / "phrases" / f"{key}.txt"
+    if not stored.exists():
+        from keel.data.word_vocabulary import learn_phrase_list  # imports Numba
+
+        found = learn_phrase_list(corpus, passes, on_event)
+        snapshot.require_unchanged()
+        with atomic_file(stored) as file:
+            file.write("".join(f"{phrase}\n" for phrase in found).encode("utf-8", "surrogatepass"))
+    return open_text(stored, "utf-8").lines()
+
+
+def report_units(tokens: Tokens, units: MaskingUnits, run: Path | None, on_event: OnEvent) -> None:
+    """Note how long units are and which names never occur; store the phrases in run/."""
+    lengths = tokens.unit_lengths()
+    means = ", ".join(f"{length:.2f} ({name})" for name, length in zip(LEVELS, lengths, strict=True))
+    note(on_event, f"masking units: mean length in tokens {means}")
+    if units.entities:
+        count, first = tokens.missing_names
+        listed = ", ".join(first) + (", ..." if count > len(first) else "")
+        if count:
+            what = f"{count:,} of {pluralize(len(units.entities), 'entity name')} not found in the text: {listed}"
+            note(on_event, what + (" (is it the right file?)" if count == len(units.entities) else ""))
+    if units.phrases and run and not (run / PHRASES).exists():
+        with atomic_file(run / PHRASES) as file:
+            file.write("".join(f"{phrase}\n" for phrase in units.phrases.terms).encode("utf-8", "surrogatepass"))
