@@ -429,6 +429,13 @@ def test_booleans_need_no_value(run: Run) -> None:
     assert flags.read(["--train.epsilon", "1e-7"]).settings == {"epsilon": 1e-7}
 
 
+def test_names_in_section_flags_may_have_hyphens(run: Run) -> None:
+    flags = load_command("pretrain").flags("pretrain")
+    read = flags.read(["bert", "a.txt", "--text.entity-model", "my-names", "--system.whole-word-masking", "b.txt"])
+    assert read.settings == {"entity_model": "my-names", "whole_word_masking": True}
+    assert read.words == ["bert", "a.txt", "b.txt"]
+
+
 def test_evaluate_and_predict(run: Run, folder: Path, tmp_path: Path) -> None:
     code, out, _ = run("evaluate", folder / "tuned", folder / "test.tsv", "--out", tmp_path / "e")
     assert code == 0

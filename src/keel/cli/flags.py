@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,7 @@ RENAMED_FLAGS = {
 """Flags of earlier versions; renamed settings are in formats/upgrades.py."""
 NEAR = 0.7
 """Similarity from which a flag is suggested; the dashes alone make flags similar."""
+SECTION_FLAG = re.compile(r"^(--[a-z]+\.)([a-z0-9_-]+)")
 EMPTY: Mapping[str, str] = {}
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
@@ -165,9 +167,9 @@ class Flags(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
     def _with_switches(self, arguments: Iterable[str]) -> list[str]:
-        """`--train.compile` alone means true."""
+        """`--train.compile` alone means true; `--train.log-every` is `--train.log_every`."""
         switches = {self.names[place] for place, kind in self.annotations.items() if "." in place and kind is bool}
-        words = list(arguments)
+        words = [SECTION_FLAG.sub(lambda found: found[1] + found[2].replace("-", "_"), word) for word in arguments]
         following = [*words[1:], ""]
         return [
             f"{word}=true" if word in switches and after.lower() not in ("true", "false") else word
