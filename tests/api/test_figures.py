@@ -39,6 +39,7 @@ MODELS: dict[str, list[System]] = {
     "block": [BERT, GPT, keel.Gpt(**BLOCKS, pre_norm=False), keel.Electra(**BLOCKS)],
     "networks": [BERT, GPT, keel.Elmo.sized("tiny"), keel.Bert(layers=1, width=64), keel.Electra(**BLOCKS)],
     "input": [BERT, GPT, keel.Transformer(**BLOCKS)],
+    "units": [BERT, keel.Ernie(**BLOCKS)],
     "heads": [BERT, keel.Electra(**BLOCKS)],
     "gpt-inputs": [GPT],
     "sizes": [BERT, keel.Rnn(width=8)],
@@ -49,19 +50,29 @@ def new(system: System) -> Model:
     return Model(system=system, encoder=system.build_encoder(len(WORDS)), tokenizer=WORDS)
 
 
+def units_figure(folder: Path, text: str = "天气很好 it rains a fine day", **options: Any) -> Figure:
+    """The figure of units with a phrase and a name."""
+    for name, content in (("phrases", "it rains\n很好\n"), ("names", "天气很\n")):
+        (folder / f"{name}.txt").write_text(content, encoding="utf-8")
+    sources = {"phrases": folder / "phrases.txt", "entities": folder / "names.txt"}
+    return keel.figure("units", model=new(keel.Ernie(**BLOCKS)), text=text, **sources, **options)
+
+
 def cases() -> dict[str, Callable[..., Figure]]:
     """Every figure, without a model and with models and texts."""
 
     def case(name: str, system: System | None = None, **texts: str) -> Callable[..., Figure]:
         return lambda **options: keel.figure(name, model=None if system is None else new(system), **texts, **options)
 
-    found = {name: case(name) for name in FIGURES if name != "input"}
+    found = {name: case(name) for name in FIGURES if name not in ("input", "units")}
     for name, systems in MODELS.items():
         for system in systems:
             texts = {"text": TEXT} if "text" in FIGURES[name].options else {}
             found[f"{name} {system.name} {len(found)}"] = case(name, system, **texts)
     found["input of a pair"] = case("input", BERT, text=TEXT, second="a fine <day> &")
     found["input of many tokens"] = case("input", keel.Bert(**BLOCKS, sequence_length=512), text="今天天气很好" * 200)
+    found["units of listed names"] = lambda **options: units_figure(options["out"].parent, **options)
+    found["units of many tokens"] = case("units", keel.Ernie(**BLOCKS, sequence_length=300), text="今天天气很好" * 60)
     for name in ("rnn", "cnn", "window"):
         found[f"{name} of a text"] = case(name, text="supercalifragilisticexpialidocious 自然语言处理 iiii WWWW")
     return found
@@ -242,6 +253,49 @@ def test_the_input_of_a_figure_is_there_for_programs() -> None:
     found = keel.figure("input", model=new(BERT), text="a fine day", second="今天").to_dict()
     assert found["input"]["tokens"] == ["[CLS]", "a", "fine", "day", "[SEP]", "今天", "[SEP]"]
     assert found["input"]["segments"] == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_units_of_a_text_and_their_masks_are_there_for_programs(tmp_path: Path) -> None:
+    found = units_figure(tmp_path).to_dict()["units"]
+    assert found["tokens"] == ["天气", "很", "好", "it", "rains", "a", "fine", "day"]
+    units = {name: level["units"] for name, level in found["levels"].items()}
+    assert units == {
+        "token": ["天气", "很", "好", "it", "rains", "a", "fine", "day"],
+        "word": ["天气", "很", "好", "it", "rains", "a", "fine", "day"],
+        "phrase": ["天气", "很好", "it rains", "a", "fine", "day"],
+        "entity": ["天气很", "好", "it rains", "a", "fine", "day"],
+    }
+    for level in found["levels"].values():
+        assert any(level["masked"])
+        assert [shown == token for shown, token in zip(level["shown"], found["tokens"], strict=True)].count(
+            False
+        ) <= sum(level["masked"])
+    repeated = "a fine day it rains " * 60
+    levels = units_figure(tmp_path, text=repeated).to_dict()["units"]["levels"]
+    shares = [sum(level["masked"]) / len(level["masked"]) for level in levels.values()]
+    assert shares == pytest.approx([0.15] * 4, abs=0.03)
+    assert {shown for level in levels.values() for shown in level["shown"]} >= {"[MASK]", "a", "fine"}
+
+
+def test_units_of_a_pretrained_model_are_those_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("new york\n")
+    text = "the mayor of new york met the mayor of los angeles . " * 3
+    settings: dict[str, Any] = {"layers": 1, "width": 16, "head_dim": 16, "max_positions": 64, "sequence_length": 32}
+    keel.pretrain(
+        keel.Ernie(**settings),
+        [text] * 4,
+        out=tmp_path / "m",
+        train=keel.Train(steps=1, batch=2, device="cpu"),
+        text=keel.TextSettings(phrases=1, entities=str(tmp_path / "names.txt"), vocabulary=100, tokenizer="words"),
+    )
+    (tmp_path / "m" / "run" / "phrases.txt").write_text("los angeles\n")
+    events: list[dict[str, Any]] = []
+    found = keel.figure("units", model=tmp_path / "m", text="in new york", on_event=events.append).to_dict()["units"]
+    assert found["levels"]["entity"]["units"] == ["in", "new york"]
+    assert [event["text"] for event in events] == [
+        f"entities: {tmp_path / 'names.txt'}, of the model's pre-training",
+        f"phrases: {tmp_path / 'm' / 'run' / 'phrases.txt'}, of the model's pre-training",
+    ]
 
 
 def test_user_text_is_escaped_and_shown(tmp_path: Path) -> None:

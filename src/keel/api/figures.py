@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from keel.api.model_loading import ModelSource, default_model, load_model
+from keel.api.unit_finding import read_units, recorded_units
 from keel.config import Doc
+from keel.data.masking_units import MaskingUnits
 from keel.data.text_inputs import require_text
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, note
 from keel.explain.input_view import input_view, segment_name
+from keel.explain.unit_view import unit_view
 from keel.model import Model
 from keel.report.figures.convolution_figures import draw_cnn, draw_window
 from keel.report.figures.figure import Figure, model_name
@@ -19,6 +22,7 @@ from keel.report.figures.network_figures import draw_block, draw_networks
 from keel.report.figures.recurrent_figure import draw_unrolled
 from keel.report.figures.size_figures import draw_family_tree, draw_sizes
 from keel.report.figures.task_figures import draw_gpt_inputs, draw_heads, draw_task_families
+from keel.report.figures.unit_figure import draw_units
 from keel.report.html_page import picture_file, write_figures
 
 __all__ = ["figure"]
@@ -47,6 +51,15 @@ def _input_figure(model: Model, text: str, second: str = "") -> Figure:
     return replace(found, details={"input": view.to_dict()})
 
 
+def _unit_figure(model: Model, text: str, units: MaskingUnits) -> Figure:
+    view = unit_view(model, text, units)
+    levels = [(each.name, each.sizes, each.units, each.masked, each.shown) for each in view.levels]
+    found = draw_units(view.tokens, levels, mask_rate=view.mask_rate, left_out=view.left_out, name=model_name(model))
+    return replace(found, details={"units": view.to_dict()})
+
+
+UNIT_SOURCES = ("phrases", "entities", "entity_model")
+"""Options of the figure of units."""
 FIGURES = {
     "rnn": FigureKind("A recurrent network, unrolled over time", draw_unrolled, ("model", "text")),
     "cnn": FigureKind("The layers of a CNN for text", draw_cnn, ("model", "text")),
@@ -54,6 +67,11 @@ FIGURES = {
     "block": FigureKind("One Transformer block of BERT or GPT, with its sizes", draw_block, ("model",)),
     "networks": FigureKind("The networks of ELMo, GPT and BERT side by side", draw_networks, ("model",)),
     "input": FigureKind("Token, segment and position embeddings of a text", _input_figure, ("model", "text", "second")),
+    "units": FigureKind(
+        "Words, phrases and entities that ERNIE masks as a whole",
+        _unit_figure,
+        ("model", "text", "phrases", "entities", "entity_model"),
+    ),
     "heads": FigureKind("Task heads on BERT: classes, pairs, tags, answers", draw_heads, ("model",)),
     "gpt-inputs": FigureKind("Inputs of GPT for each task", draw_gpt_inputs, ("model",)),
     "tasks": FigureKind("Families of tasks, and the systems that support them", draw_task_families),
@@ -67,9 +85,12 @@ def figure(
     name: str,
     *,
     model: ModelSource | None = None,
-    text: Annotated[str, Doc("Text to show (input, rnn, cnn, window).")] = "",
+    text: Annotated[str, Doc("Text to show (input, units, rnn, cnn, window).")] = "",
     second: Annotated[str, Doc("Second text of a pair (input).")] = "",
-    out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
+    phrases: Annotated[str | Path, Doc("File of phrases, one per line (units); default: run/phrases.txt.")] = "",
+    entities: Annotated[str | Path, Doc("File of names, one per line (units); default: that of pre-training.")] = "",
+    entity_model: Annotated[str | Path, Doc("Tagging model (units); default: that of pre-training.")] = "",
+    out: Annotated[str | Path | None, Doc("Write the figure, .svg or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> Figure:
     """A diagram by name, in `out` as a picture: `keel figure` lists them.
@@ -81,17 +102,30 @@ def figure(
     if kind is None:
         raise UsageError(f"there is no figure {name!r}: choose one of {', '.join(FIGURES)}")
     given = {"model": model, "text": require_text(text), "second": require_text(second, "the second text")}
+    given |= {"phrases": phrases, "entities": entities, "entity_model": entity_model}
     for option, value in given.items():
         if value and option not in kind.options:
             raise UsageError(f"figure {name} does not depend on {option}: leave it out")
-    if name == "input":
+    if name in ("input", "units"):
         if not text.strip():
-            raise UsageError("figure input needs a text: give one with text")
+            raise UsageError(f"figure {name} needs a text: give one with text")
         given["model"] = model or default_model("encoder", text, on_event)
     arguments = {option: value for option, value in given.items() if value}
     if "model" in arguments:
         arguments["model"] = load_model(arguments["model"], on_event)  # pyright: ignore[reportArgumentType]
+    if name == "units":
+        named = {option: str(arguments.pop(option)) for option in UNIT_SOURCES if option in arguments}
+        arguments["units"] = _units(arguments["model"], model, named, on_event)
     found = kind.build(**arguments)
     if path is not None:
         write_figures(path, found.title, [(found.picture, found.caption)], layout="broad")
     return found
+
+
+def _units(model: Any, source: ModelSource | None, named: dict[str, str], on_event: OnEvent) -> MaskingUnits:
+    """The units by these files and models; those that are not named are those of the model's pre-training."""
+    recorded = recorded_units(model, Path(source) if isinstance(source, str | Path) else None)
+    for option, path in recorded.items():
+        if option not in named:
+            note(on_event, f"{option.replace('_', ' ')}: {path}, of the model's pre-training")
+    return read_units(**dict.fromkeys(UNIT_SOURCES, "") | recorded | named, on_event=on_event)

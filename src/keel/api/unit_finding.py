@@ -58,6 +58,21 @@ def listed_units(text: TextSettings, device: str, on_event: OnEvent = ignore) ->
     return MaskingUnits(entities=entities, tagger=tagger)
 
 
+def read_units(phrases: str | Path, entities: str | Path, entity_model: str | Path, on_event: OnEvent) -> MaskingUnits:
+    """Units by files of phrases and entities and by a tagging model, each of them "" for none."""
+    text = TextSettings(entities=str(entities), entity_model=str(entity_model))
+    units = listed_units(text, "auto", on_event)
+    return replace(units, phrases=TermMatcher.read(phrases, ignore_case=True)) if phrases else units
+
+
+def recorded_units(model: Model, folder: Path | None) -> dict[str, str]:
+    """The files and the model that the units of a model's pre-training came from, as far as they still exist."""
+    text = model.card.recipe.get("text", {})
+    sources = {name: str(text.get(name, "")) for name in ("entities", "entity_model")}
+    sources["phrases"] = "" if folder is None else str(folder / "run" / PHRASES)
+    return {name: source for name, source in sources.items() if source and Path(source).exists()}
+
+
 def describe_entities(text: TextSettings) -> str:
     """Where the entities come from, in words."""
     sources = [f"the names of {text.entities}"] if text.entities else []

@@ -13,7 +13,9 @@ from keel.report.console import Console
     "[NAME] [--out FILE] [--model M]",
     argument("name", "NAME", "Name of the figure; without it, list all.", nargs="?"),
     model_flag("Show the layers, width and heads of this model instead of published ones."),
-    arguments_of(figures.figure, out="FILE", text="TEXT", second="TEXT"),
+    arguments_of(
+        figures.figure, out="FILE", text="TEXT", second="TEXT", phrases="FILE", entities="FILE", entity_model="FOLDER"
+    ),
 )
 def figure(options: Namespace, console: Console) -> Answer:
     """Diagrams of networks, tasks and inputs, from the configuration; without NAME, list all."""
