@@ -40,7 +40,7 @@ def test_a_good_corpus(english_corpus: Path, model: Model) -> None:
     facts = report.files[str(english_corpus)]
     assert facts["encoding"] == "utf-8"
     assert facts["documents"] == 300
-    assert facts["contents"] == "text, English by its characters"
+    assert facts["contents"] == "text, English (detected)"
     ids, _ = model.tokenizer.encode_flat([english_corpus.read_text()])
     assert facts["tokens"] == f"{len(ids):,}"
     assert not report.findings

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from keel.data.sentence_splitting import detect_language
+from keel.data.language_detection import LANGUAGE_NAMES, LATIN, detect_language
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.nearest_neighbors import VectorSpace
@@ -16,21 +16,37 @@ ModelSource = Model | str | Path
 """A model, the path of its folder or file, or the name of a bundled model."""
 Kind = Literal["encoder", "word vectors", "causal language model", "seq2seq model"]
 DEFAULTS: Mapping[Kind, Mapping[str, str]] = {
-    "encoder": {"en": "english", "zh": "chinese"},
+    "encoder": {
+        "en": "english",
+        "zh": "chinese",
+        **dict.fromkeys(("de", "fr", "es", "ru", "ja", "ko"), "multilingual"),
+    },
     "word vectors": {"en": "english-words", "zh": "chinese-words"},
     "causal language model": {"en": "english-gpt"},
     "seq2seq model": {},
 }
 """Names of the bundled models, by the language of the text."""
-LANGUAGES = {"en": "English", "zh": "Chinese"}
+FEW_WORDS = 3
+"""Words below which a text in Latin script is taken for English: "die" and "me" are words of several languages."""
 
 
 def default_model(kind: Kind, text: str, on_event: OnEvent) -> str:
-    """The name of the bundled model for a text's language."""
-    language = detect_language(text)
-    name = DEFAULTS[kind].get(language, "")
+    """The name of the bundled model for a text's language.
+
+    Without one, German, French and Spanish get the English model with a note; texts in other scripts are refused, as
+    their characters are unknown to it.
+    """
+    language = detect_language(text) or "en"
+    if language in LATIN and len(text.split()) < FEW_WORDS:
+        language = "en"
+    name, english = DEFAULTS[kind].get(language, ""), DEFAULTS[kind].get("en", "")
     if name not in bundled_models():
-        raise UsageError(f"Keel comes with no {kind} for {LANGUAGES[language]}: choose a model with --model FOLDER")
+        of = f"for {LANGUAGE_NAMES[language]}" if language in LANGUAGE_NAMES else "for the language of this text"
+        what = f"Keel comes with no {kind} {of}"
+        if language not in LATIN or english not in bundled_models():
+            raise UsageError(f"{what}: choose a model with --model FOLDER")
+        note(on_event, f"{what}: {english} is used, which has learned from English text alone")
+        name = english
     note(on_event, f"model: {name}, which comes with Keel; choose another one with --model")
     return name
 

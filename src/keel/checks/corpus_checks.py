@@ -9,7 +9,8 @@ import numpy as np
 from keel.checks.check_report import Finding
 from keel.checks.shingles import MAX_CHARACTERS, near_duplicates, signatures
 from keel.data.corpus import Corpus
-from keel.data.sentence_splitting import LONG_WORD, NO_WORD, detect_language, split_sentences
+from keel.data.language_detection import detect_language, language_name
+from keel.data.sentence_splitting import LONG_WORD, NO_WORD, split_sentences
 from keel.data.text_files import file_kind
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -27,7 +28,8 @@ MAX_TEST = 50_000_000
 LONG_LINE = 1_000_000
 MAX_DUPLICATES = 0.05
 """Share of duplicates above which there is a warning."""
-CHARACTERS_PER_TOKEN = {"en": 4.4, "zh": 1.1}
+CHARACTERS_PER_TOKEN = {"zh": 1.1, "ja": 1.4, "ko": 1.8}
+"""Estimates for a vocabulary of the language; 4.4 for others."""
 
 
 @dataclass
@@ -99,9 +101,9 @@ class CorpusFacts:
         if not self.characters:
             return
         sampled = sum(map(len, self.sample))
-        language = detect_language("\n".join(self.sample[:100]))
+        beginning = "\n".join(self.sample[:100])
         self.sentences = sum(len(split_sentences(text)) for text in self.sample)
-        per_token, self.unknown = CHARACTERS_PER_TOKEN[language], 0.0
+        per_token, self.unknown = CHARACTERS_PER_TOKEN.get(detect_language(beginning), 4.4), 0.0
         if tokenizer is not None:
             ids, _ = tokenizer.encode_flat(self.sample)
             per_token = sampled / max(1, len(ids))
@@ -110,7 +112,7 @@ class CorpusFacts:
         self.tokens = round(self.characters / per_token)
         size = (path.stat().st_size if path else self.characters) / 1e6
         self.facts = {
-            "contents": f"text, {'Chinese' if language == 'zh' else 'English'} by its characters",
+            "contents": f"text, {language_name(beginning)} (detected)",
             "size": f"{size:,.1f} {'MB' if path else 'million characters'}",
             "documents": self.documents.count,
             "sentences": f"{about}{round(self.sentences * self.characters / sampled):,}",

@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from keel.data.language_detection import Language, detect_language
 from keel.data.markup import note_tag_lines, refuse_markup
 from keel.data.memory_sources import Frame, is_records, plain_source, source_items
-from keel.data.sentence_splitting import Sentences, detect_language
+from keel.data.sentence_splitting import Sentences
 from keel.data.separators import check_separator, choose_separator, is_consistent
 from keel.data.table_files import read_rows, read_table
 from keel.data.text_encodings import replace_all_surrogates, replace_surrogates
@@ -149,7 +150,7 @@ class Corpus:
         """The texts of the same chunks."""
         return ([block.text for block in chunk] for chunk in self.chunks())
 
-    def language(self) -> Literal["en", "zh"]:
+    def language(self) -> Language:
         """Language of the beginning of the text."""
         return detect_language("\n".join(block.text[:1000] for block in islice(self.blocks(), 100)))
 

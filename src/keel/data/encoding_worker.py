@@ -69,7 +69,7 @@ def encode_chunk(
 
 
 def word_starts(tokenizer: Tokenizer, texts: list[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """[tokens] bool: whether each token begins a word; Chinese words by jieba."""
+    """[tokens] bool: whether each token begins a word; Chinese words by jieba, each character of Japanese."""
     starts = ~tokenizer.continues_word[ids]
     by_offset = [number for number, text in enumerate(texts) if tokenizer.kind != "wordpiece" or CHINESE.search(text)]
     if by_offset:

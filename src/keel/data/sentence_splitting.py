@@ -1,4 +1,4 @@
-"""Sentence splitting and language detection, for English and Chinese."""
+"""Sentence splitting, for English, Chinese and languages with their punctuation."""
 
 import re
 from collections.abc import Callable
@@ -95,13 +95,6 @@ def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
         following = WORD.match(text, end)
         return following is not None and following[1] not in STARTERS
     return False
-
-
-def detect_language(text: str) -> Literal["en", "zh"]:
-    """Chinese if more than a fifth of the visible characters are, else English."""
-    sample = text[:100_000]
-    visible = len(sample) - sum(map(sample.count, " \n\t"))
-    return "zh" if len(CHINESE.findall(sample)) * 5 > visible else "en"
 
 
 def detokenize(text: str) -> str:

@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from keel.data.language_detection import KANA
 from keel.data.sentence_splitting import CHINESE, CJK
 from keel.data.text_encodings import code_points
 from keel.data.tokenizer import Encoding
@@ -48,7 +49,7 @@ class TokenOffsets:
         return np.where((following < self.ends) | continued, following, self.starts)
 
     def word_starts(self) -> np.ndarray:
-        """[tokens] bool: whether each token starts a word; Chinese words by jieba."""
+        """[tokens] bool: whether each token starts a word; Chinese words by jieba, each character of Japanese."""
         if not len(self.starts):
             return np.zeros(0, bool)
         codes = self._codes
@@ -70,12 +71,14 @@ class TokenOffsets:
         return found
 
     def _chinese_starts(self) -> np.ndarray:
-        """[characters + 1] whether jieba begins a word at each character; only of texts with Chinese."""
+        """[characters + 1] whether jieba begins a word at each character of Chinese texts; True in Japanese ones."""
         from keel.data.chinese_words import ChineseWords  # imports Numba
 
-        chinese = [number for number, text in enumerate(self.texts) if CHINESE.search(text)]
-        _, starts = ChineseWords.installed("masking whole Chinese words").starts([self.texts[n] for n in chinese])
-        found = np.zeros(self.text_starts[-1] + 1, bool)
-        sizes = self.text_starts[1:] - self.text_starts[:-1]
-        found[:-1][np.repeat(np.isin(np.arange(len(self.texts)), chinese), sizes)] = starts
+        japanese = {number for number, text in enumerate(self.texts) if KANA.search(text)}
+        chinese = [number for number, text in enumerate(self.texts) if number not in japanese and CHINESE.search(text)]
+        found = np.ones(self.text_starts[-1] + 1, bool)
+        if chinese:
+            _, starts = ChineseWords.installed("masking whole Chinese words").starts([self.texts[n] for n in chinese])
+            sizes = self.text_starts[1:] - self.text_starts[:-1]
+            found[:-1][np.repeat(np.isin(np.arange(len(self.texts)), chinese), sizes)] = starts
         return found

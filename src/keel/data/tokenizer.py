@@ -15,7 +15,8 @@ import tokenizers
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
-from keel.data.sentence_splitting import CJK, detect_language
+from keel.data.language_detection import detect_language
+from keel.data.sentence_splitting import CJK
 from keel.data.text_chunks import are_small, chunk_groups
 from keel.data.text_encodings import replace_all_surrogates
 from keel.data.tokenizer_rules import (

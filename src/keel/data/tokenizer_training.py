@@ -15,7 +15,8 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus, cut_text
-from keel.data.sentence_splitting import CHINESE, LONG_WORD, NO_WORD, detect_language
+from keel.data.language_detection import LANGUAGE_NAMES, LATIN, UNSPACED, language_name
+from keel.data.sentence_splitting import CHINESE, LONG_WORD, NO_WORD
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind
 from keel.errors import KeelError, UsageError
@@ -44,7 +45,7 @@ class TokenizerSettings:
     lowercase: Choice = "auto"
     """Lowercase the text; auto: for wordpiece and words."""
     accents: Choice = "auto"
-    """Keep accents; auto: unless lowercased."""
+    """Keep accents; auto: unless lowercased, and in other than Latin script and Chinese."""
     min_count: int = 0
     """Minimum count of a word or merge; 0: the default of the kind."""
     frequent_pairs: bool = False
@@ -60,24 +61,29 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     """Train a tokenizer; settings left at "auto" are chosen by the text and reported."""
     kind: Kind = "wordpiece" if settings.kind == "auto" else settings.kind
     lowercase = kind in ("wordpiece", "words") if settings.lowercase == "auto" else settings.lowercase
-    accents = not lowercase if settings.accents == "auto" else settings.accents
+    language = corpus.language()
+    # Without accents, Hangul is taken apart, Hindi loses its vowels, and Japanese and Russian lose characters.
+    accents = not lowercase or language not in (*LATIN, "zh", "") if settings.accents == "auto" else settings.accents
     smallest = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32  # special tokens and bytes
     if settings.vocab_size < smallest:
         raise KeelError(f"a {kind} vocabulary of {settings.vocab_size} is too small: use at least {smallest}")
     if kind == "words":
         from keel.data.word_vocabulary import learn_words  # imports Numba
 
-        chinese = corpus.language() == "zh"
+        chinese = language == "zh"
         if chinese:
             note(on_event, "the text looks like Chinese: jieba segments it into words")
+        if language == "ja":
+            what = "the text looks like Japanese, whose words are not separated by spaces: a word is a whole phrase"
+            note(on_event, f"{what}; use --text.tokenizer wordpiece or characters")
         inner, phrases = learn_words(corpus, settings, lowercase, accents, chinese, on_event)
         return Tokenizer(inner, chinese_words=chinese, phrases=phrases if any(phrases) else ())
     if settings.phrases:
         raise UsageError(f"phrases consist of words: use --text.tokenizer words, not {kind}")
     texts = _sample_corpus(corpus, settings.sample, settings.seed, on_event)
     if settings.kind == "auto":
-        language = detect_language("\n".join(lines[0] for lines in texts[:100]))
-        what = "Chinese: characters, and subwords of Latin words" if language == "zh" else "English: subwords"
+        name = language_name("\n".join(lines[0] for lines in texts[:100]))
+        what = "Chinese: characters, and subwords of Latin words" if name == "Chinese" else f"{name}: subwords"
         case = "lowercased" if lowercase else "cased"
         settings_text = "--text.tokenizer wordpiece|bpe|words|characters and --text.lowercase yes|no"
         note(on_event, f"the text looks like {what} (WordPiece), {case}; change with {settings_text}")
@@ -90,8 +96,9 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     if frequent:
         rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < size else ""
         note(on_event, f"vocabulary: {len(tokenizer):,} BPE tokens{rare}; change with --text.vocabulary")
-        if corpus.language() == "zh":
-            what = "the text looks like Chinese: a BPE token may be several characters, or part of one"
+        if language in UNSPACED:
+            what = f"the text looks like {LANGUAGE_NAMES[language]}"
+            what += ": a BPE token may be several characters, or part of one"
             note(on_event, f"{what}; for one token per character, --text.tokenizer characters")
     return tokenizer
 

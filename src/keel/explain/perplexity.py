@@ -10,6 +10,7 @@ import torch
 
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
+from keel.data.language_detection import UNSPACED
 from keel.data.sentence_splitting import SPLITTERS
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
@@ -189,17 +190,17 @@ def _score(figures: np.ndarray) -> Score:
 
 def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
     """Number of words and bytes of a corpus, and the unit of its words."""
-    chinese = corpus.language() == "zh"
+    unspaced = corpus.language() in UNSPACED
     words = size = 0
     before = ""
     for block in corpus.blocks():
         parts = block.text.split()
         # A word longer than a block continues in the next one.
         continued = not block.begins and bool(before[-1:].strip() and block.text[:1].strip())
-        words += sum(map(len, parts)) if chinese else len(parts) - continued
+        words += sum(map(len, parts)) if unspaced else len(parts) - continued
         size += len(block.text.encode())
         before = block.text
-    return words, size, "character" if chinese else "word"
+    return words, size, "character" if unspaced else "word"
 
 
 def _unknown_bytes(corpus: Corpus, tokenizer: Tokenizer) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from keel.data.examples import Example, Examples, Labels
 from keel.data.label_kinds import ChoiceLabel, TextTarget
-from keel.data.sentence_splitting import detect_language
+from keel.data.language_detection import is_unspaced
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import BYTE_SYMBOLS
@@ -87,18 +87,18 @@ def choose_most_probable(model: Model, examples: Examples, *, on_event: OnEvent 
     log p(choice | context) - log p(choice) (gain). If n choices are tied and one is the right one, 1/n counts.
 
     A context that ends with a question mark is presented as "Q: ...", its choices after "A:"; a space precedes each
-    choice, except in Chinese.
+    choice, except in Chinese and Japanese.
     """
     language_model, tokenizer = next_token_model(model), model.tokenizer
     labels = Labels(kind=ChoiceLabel()).targets(examples).numpy()
     contexts, neutral, texts = [], [], []
     for example in examples:
         is_question = example.text.rstrip().endswith(("?", "？"))
-        chinese = detect_language(example.text + "".join(example.choices)) == "zh"
+        unspaced = is_unspaced(example.text + "".join(example.choices))
         for choice in example.choices:
             contexts.append(f"Q: {example.text.strip()}\nA:" if is_question else example.text.rstrip())
             neutral.append("A:" if is_question else "")
-            texts.append(choice.strip() if chinese else f" {choice.strip()}")
+            texts.append(choice.strip() if unspaced else f" {choice.strip()}")
     conditional, unconditional = (encode_continuations(tokenizer, before, texts) for before in (contexts, neutral))
     total = continuation_log_probs(language_model, conditional, on_event=on_event)
     gain = total - continuation_log_probs(language_model, unconditional, on_event=on_event)

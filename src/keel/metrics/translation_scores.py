@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from keel.data.examples import Examples
+from keel.data.language_detection import is_unspaced
 from keel.data.predictions import GeneratedPredictions
-from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
 from keel.metrics.bootstrap import Score, Values, bootstrap
 from keel.metrics.scores import Scores, most_confident
@@ -18,7 +18,7 @@ def score_texts(
     """Scores of the best text for each example against its target; `losses` are -log p and token counts of the targets
     that fit into the model."""
     references, generated = examples.values, [texts[0].text for texts in predictions.generated]
-    chinese = detect_language("\n".join(references[:100])) == "zh"
+    chinese = is_unspaced("\n".join(references[:100]))
     rng = np.random.default_rng(0)
 
     def corpus_score(metric: Any) -> Score:

@@ -17,9 +17,9 @@ from keel.data.collation import EncodedExamples, TaskBatch
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels
 from keel.data.input_windows import FlatTokens, build_packed_inputs
 from keel.data.label_kinds import TextTarget
+from keel.data.language_detection import is_unspaced, language_name
 from keel.data.parallel_text import read_aligned, read_sources
 from keel.data.predictions import GeneratedPredictions, GeneratedText, Predictions
-from keel.data.sentence_splitting import detect_language
 from keel.data.token_batch import TokenBatch, pad_sequences
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -135,12 +135,14 @@ class SequenceToSequence(Task):
     ) -> tuple[Tokenizer, Tokenizer | None]:
         # Byte-level BPE can produce any text, case included. In Chinese, though, its tokens are whole clauses, too rare
         # to be learned.
-        source, target = (detect_language("\n".join(texts)) == "zh" for texts in (examples.texts, examples.values))
+        samples = ["\n".join(texts) for texts in (examples.texts, examples.values)]
+        source, target = map(is_unspaced, samples)
         if not separate:
             source = target = source and target
         if source or target:
             what = "texts look" if source and target else "sources look" if source else "targets look"
-            note(on_event, f"the {what} Chinese: character tokenizer (to change it: --text.tokenizer bpe|words)")
+            name = language_name(samples[0 if source else 1])
+            note(on_event, f"the {what} {name}: character tokenizer (to change it: --text.tokenizer bpe|words)")
         kinds = {True: "characters", False: "bpe"}
         if separate:
             return train(examples.texts, kinds[source]), train(examples.values, kinds[target])
