@@ -9,7 +9,7 @@ from keel.data.examples import Examples
 from keel.formats.stored_model import StoredModel
 from keel.formats.transformers_classes import auto_classes, describe_readers, pipeline_tag
 from keel.metrics.scores import format_main_score
-from keel.training.loss_names import format_loss, name_loss
+from keel.training.loss_names import PART, format_loss, name_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,10 @@ class Card:
     def score_texts(self) -> dict[str, str]:
         """Each score in words; the validation loss of pre-training with its parts in one."""
         losses = {name: value for name, value in self.scores.items() if isinstance(value, float)}
-        texts = {name.replace("_", " "): format_figure(self.scores[name]) for name in self.scores if name not in losses}
+        parts = {name.removeprefix(PART): losses.pop(name) for name in [*losses] if name.startswith(PART)}
+        texts = {"validation loss by part": format_figure(parts)} if parts else {}
+        texts |= {name.replace("_", " "): format_figure(self.scores[name]) for name in self.scores
+                  if not isinstance(self.scores[name], float)}  # fmt: skip
         if "loss" not in losses:
             return {**{name: format_figure(value) for name, value in losses.items()}, **texts}
         total = losses.pop("loss")

@@ -89,6 +89,7 @@ class TextKeywords(TypedDict, total=False):
     entity_model: str
     lowercase: Literal["auto", "yes", "no"]
     sample: int
+    language_smoothing: float
     held_out: float
 
 class VocabularyKeywords(TypedDict, total=False):

@@ -1,6 +1,7 @@
 """Pre-training on raw text. Start reading here; `pretrain` is the whole path from text files to a model folder."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -20,6 +21,8 @@ from keel.data.corpus import Corpus
 from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.documents import Documents
 from keel.data.examples import Columns
+from keel.data.language_mix import repeats_per_epoch, smoothed_shares
+from keel.data.language_sampling import documents_by_language, mix_languages
 from keel.data.masking_units import MaskingUnits
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
@@ -35,8 +38,8 @@ from keel.toml_files import write_toml
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
-from keel.training.loop import History, fit, thread_limit
-from keel.training.loss_totals import validation_loss
+from keel.training.loop import Evaluate, History, fit, thread_limit
+from keel.training.loss_totals import validation_loss, validation_loss_of_parts
 from keel.training.objective import Objective
 from keel.training.plan import Train
 
@@ -94,7 +97,7 @@ def pretrain(
             report_units(tokens, units, run, report)
         if not chosen.uses_subwords and (parent or reading.tokenizer not in TRAINED):  # made for another text
             warn_unknown_tokens(tokens.unknown_share, source, parent, report)
-        training, validation = _split(tokens, reading, plan, report)
+        training, held_out = _split(tokens, reading, plan, report)
         torch.manual_seed(derive_seed(plan.seed, "weights"))
         encoder = chosen.build_encoder(parent.encoder.vocab_size if parent else len(tokenizer))
         objective = chosen.build_objective(encoder, tokenizer)
@@ -111,7 +114,7 @@ def pretrain(
         if units:
             sources["units"] = describe_entities(reading)
         identity = _identity(chosen, reading, parent, units, tokens)
-        evaluate = validation_loss(validation, plan) if validation else None
+        evaluate = _validation(held_out, tokens, reading, plan)
         history = fit(objective, training, plan, run, report, evaluate=evaluate, identity=identity, sources=sources)
         for message in [*objective.notes(), *_plateau_warning(tokens, history)]:
             note(report, message)
@@ -215,7 +218,8 @@ def _tokenizer(
     text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=min_count)
     # The key is that of earlier versions, so that their runs find their tokenizer.
     snapshot = CorpusSnapshot.of(corpus)
-    identity = f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}"
+    mixed = f" smoothing {text.language_smoothing}" if corpus.languages else ""
+    identity = f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}{mixed}"
     key = hashlib.blake2b(identity.encode()).hexdigest()[:12]
     stored = run and run / f"{TOKENIZER}{key}"
     if stored and stored.is_dir():
@@ -228,6 +232,7 @@ def _tokenizer(
             min_count=text.min_count,
             frequent_pairs=frequent_pairs,
             phrases=0 if system.needs_units else text.phrases,
+            language_smoothing=text.language_smoothing,
             sample=text.sample,
             seed=seed,
         )
@@ -240,12 +245,44 @@ def _tokenizer(
     return tokenizer
 
 
-def _split(tokens: Tokens, text: TextSettings, train: Train, report: OnEvent) -> tuple[Documents, Documents | None]:
-    training, validation = Documents.of(tokens).split_held_out(text.held_out, train.seed)
+def _split(tokens: Tokens, text: TextSettings, train: Train, report: OnEvent) -> tuple[Documents, dict[str, Documents]]:
+    """Documents for training, and those held out, by language; of a corpus without languages under an empty name."""
+    whole = documents_by_language(tokens) if tokens.languages else {"": Documents.of(tokens)}
+    halves = {language: each.split_held_out(text.held_out, train.seed) for language, each in whole.items()}
+    held_out = {language: held for language, (_, held) in halves.items() if held}
+    training = halves[""][0] if "" in halves else _mix(tokens, halves, text.language_smoothing, train.seed, report)
     sizes = f"{pluralize(training.size, 'token')} in {pluralize(len(training.spans), 'document')} for training"
-    short = " (the text is too short)" if text.held_out and not validation else ""
-    note(report, f"{sizes}, {pluralize(validation.size if validation else 0, 'token')} held out{short}")
-    return training, validation
+    short = " (the text is too short)" if text.held_out and not held_out else ""
+    note(report, f"{sizes}, {pluralize(sum(each.size for each in held_out.values()), 'token')} held out{short}")
+    return training, held_out
+
+
+def _mix(
+    tokens: Tokens,
+    halves: Mapping[str, tuple[Documents, Documents | None]],
+    smoothing: float,
+    seed: int,
+    report: OnEvent,
+) -> Documents:
+    """An epoch of all languages in smoothed shares."""
+    sizes = [each["bytes"] for each in tokens.languages.values()]
+    shares, repeats = smoothed_shares(sizes, smoothing), repeats_per_epoch(sizes, smoothing)
+    listed = (
+        f"{language} {share:.1%} (x {count:.2f})"
+        for language, share, count in zip(tokens.languages, shares, repeats, strict=True)
+    )
+    what = f"an epoch samples languages by their size to the power {smoothing:g}, and repeats their text"
+    note(report, f"{what}: {', '.join(listed)}; change with --text.language_smoothing")
+    return mix_languages({language: learned for language, (learned, _) in halves.items()}, sizes, smoothing, seed)
+
+
+def _validation(held_out: Mapping[str, Documents], tokens: Tokens, text: TextSettings, train: Train) -> Evaluate | None:
+    """The validation losses; of several languages their mean by share, and that of each."""
+    if not tokens.languages or not held_out:
+        return validation_loss(held_out[""], train) if held_out else None
+    sizes = [tokens.languages[language]["bytes"] for language in held_out]
+    shares = dict(zip(held_out, smoothed_shares(sizes, text.language_smoothing).tolist(), strict=True))
+    return validation_loss_of_parts(held_out, shares, train)
 
 
 def _load_parent(objective: Objective, parent: Model, report: OnEvent) -> None:
@@ -278,6 +315,7 @@ def _identity(
         "system": system.name,
         **{f"system.{name}": value for name, value in to_dict(system).items()},
         **{f"text.{name}": value for name, value in _identity_of_text(text).items()},
+        **({"text.language_smoothing": text.language_smoothing} if tokens.languages else {}),
         "parent": parent.fingerprint() if parent else "",
         **({"units": units.fingerprint()} if units else {}),
         "tokens": tokens.folder.name,
@@ -285,10 +323,10 @@ def _identity(
 
 
 def _identity_of_text(text: TextSettings) -> dict[str, Any]:
-    """The settings without those that the fingerprints of corpus and tokens include; earlier versions have none."""
-    return {
-        name: value for name, value in to_dict(text).items() if name not in ("separator", "entities", "entity_model")
-    }
+    """The settings that earlier versions have: the fingerprints of corpus and tokens include separator and entities,
+    and the smoothing counts where there are several languages."""
+    elsewhere = ("separator", "entities", "entity_model", "language_smoothing")
+    return {name: value for name, value in to_dict(text).items() if name not in elsewhere}
 
 
 def _recipe(system: System, train: Train, text: TextSettings, *, continued: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from keel.config import Count, Doc, Ge, Le, Validated, replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns
+from keel.data.language_mix import SMOOTHING
 from keel.data.separators import check_separator
 from keel.errors import UsageError
 from keel.events import OnEvent
@@ -58,6 +59,8 @@ class TextSettings(Validated):
     """Lowercasing; auto: the system's default."""
     sample: Count = 200_000_000
     """Bytes of text that the tokenizer is trained on."""
+    language_smoothing: Annotated[float, Ge(0), Le(1)] = SMOOTHING
+    """Corpus of several languages: each is sampled by its size to this power; 1: by its size, 0: all equally."""
     held_out: Annotated[float, Ge(0), Le(0.5)] = 0.01
     """Share of the text held out for validation."""
 

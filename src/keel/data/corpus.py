@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from keel.data.language_detection import Language, detect_language
+from keel.data.language_mix import sources_by_language
 from keel.data.markup import note_tag_lines, refuse_markup
 from keel.data.memory_sources import Frame, is_records, plain_source, source_items
 from keel.data.sentence_splitting import Sentences
@@ -26,7 +27,8 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 
 Source = Any
-"""A file or pattern (str, Path, "-"), a list of texts or of Paths, or a DataFrame with a text column."""
+"""A file or pattern (str, Path, "-"), a list of texts or of Paths, a DataFrame with a text column; a dict of these by
+language, or files with their language, as de:multi_de.txt."""
 Dedup = Literal["none", "lines", "documents"]
 
 BLOCK = 1 << 20
@@ -34,6 +36,9 @@ BLOCK = 1 << 20
 
 LONGEST_COMPARED = 64
 """Blocks of a document that are held to compare it with others; a longer one is never called a duplicate."""
+
+LANGUAGES_SHOWN = 8
+"""Languages whose files a description names."""
 
 LONGEST_SHOWN = 200
 """Characters of a name that no file has; a longer one is a text."""
@@ -66,6 +71,14 @@ class Corpus:
         self._configure(text_column, encoding, dedup, sentences, on_event)
         check_separator(separator)
         self.separator = separator
+        if named := sources_by_language(source, text_column):
+            for language, part in named.items():
+                self.languages[language] = Corpus(
+                    part, text_column=text_column, separator=separator, encoding=encoding, dedup=dedup,
+                    sentences=sentences, on_event=on_event,
+                )  # fmt: skip
+            self.files = [path for part in self.languages.values() for path in part.files]
+            return
         source = plain_source(source)
         if isinstance(source, Frame) or is_records(source if isinstance(source, list) else [source]):
             frame = source if isinstance(source, Frame) else Frame.of_records(source_items(source))
@@ -106,6 +119,8 @@ class Corpus:
         self.sentences: Sentences = "split" if sentences == "auto" else sentences
         self._sentences_given = sentences != "auto"
         self.files: list[Path] = []
+        self.languages: dict[str, Corpus] = {}
+        """The text of each language, where languages are named; it comes in this order."""
         self.separator = "auto"
         self._separators: dict[Path, str] = {}
         self._texts: list[str] = []
@@ -115,6 +130,7 @@ class Corpus:
         """The same text with this sentence splitting, unless it was set explicitly."""
         corpus = copy(self)
         corpus.sentences = self.sentences if self._sentences_given else sentences
+        corpus.languages = {name: part.with_sentences(sentences) for name, part in self.languages.items()}
         return corpus
 
     def documents(self) -> Iterator[str]:
@@ -130,11 +146,21 @@ class Corpus:
 
     def blocks(self) -> Iterator[Block]:
         """The text in blocks of about a megabyte at most."""
+        if self.languages:
+            return chain.from_iterable(part.blocks() for part in self.languages.values())
         read = {"none": self._blocks, "lines": self._distinct_lines, "documents": self._distinct_documents}
         return read[self.dedup]()
 
     def chunks(self, size: int = BLOCK // 2) -> Iterator[list[Block]]:
-        """Blocks in chunks of about `size` characters; deterministic."""
+        """Blocks in chunks of about `size` characters; deterministic. A chunk has one language."""
+        return (chunk for _, chunk in self.chunks_by_language(size))
+
+    def chunks_by_language(self, size: int = BLOCK // 2) -> Iterator[tuple[str, list[Block]]]:
+        """The same chunks, each with its language; empty where languages are not named."""
+        for language, part in (self.languages or {"": self}).items():
+            yield from ((language, chunk) for chunk in part._chunks(size))
+
+    def _chunks(self, size: int) -> Iterator[list[Block]]:
         chunk: list[Block] = []
         held = 0
         for block in self.blocks():
@@ -151,7 +177,9 @@ class Corpus:
         return ([block.text for block in chunk] for chunk in self.chunks())
 
     def language(self) -> Language:
-        """Language of the beginning of the text."""
+        """Language of the beginning of the text; "other" for text of several languages."""
+        if len(self.languages) > 1:
+            return "other"
         return detect_language("\n".join(block.text[:1000] for block in islice(self.blocks(), 100)))
 
     def fingerprint(self) -> str:
@@ -159,6 +187,10 @@ class Corpus:
         read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
         read += () if self.separator == "auto" else (f"separator {self.separator}",)
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
+        for language, part in self.languages.items():
+            digest.update(f"\0{language}:{part.fingerprint()}".encode())
+        if self.languages:
+            return digest.hexdigest()
         for path in self.files:
             digest.update(f"\0{file_kind(path)}\0".encode())
             try:
@@ -174,15 +206,25 @@ class Corpus:
     @property
     def stable_files(self) -> list[Path]:
         """Its files, apart from the copy of standard input, which nobody else writes to."""
+        if self.languages:
+            return [path for part in self.languages.values() for path in part.stable_files]
         return [path for path in self.files if not (self._spool and str(path) == self._spool.name)]
 
     def __str__(self) -> str:
+        if self.languages:
+            return self._by_language([f"{language} ({part})" for language, part in self.languages.items()])
         return self._listed([Path(self._name(path)).name for path in self.files[:3]])
 
     @property
     def paths(self) -> str:
         """Its files with their paths, where `str` gives only file names."""
+        if self.languages:
+            return self._by_language([part.paths for part in self.languages.values()])
         return self._listed([self._name(path) for path in self.files[:3]])
+
+    def _by_language(self, names: list[str]) -> str:
+        more = len(names) - LANGUAGES_SHOWN
+        return ", ".join(names[:LANGUAGES_SHOWN]) + (f" and {pluralize(more, 'more language')}" if more > 0 else "")
 
     def _listed(self, names: list[str]) -> str:
         names = names or [f"{pluralize(len(self._texts), 'document')} in memory"]

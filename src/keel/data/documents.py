@@ -1,7 +1,6 @@
 """Tokens of a corpus as tensors on a device, in documents and sentences, read in shuffled windows or streams."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -25,6 +24,7 @@ class Documents(Tensors):
     size: int  # how many tokens these documents hold
     word_starts: Tensor | None = None  # [tokens / 8] packed bits
     units: Tensor | None = None  # [tokens] uint8, a bit for each level of masking units
+    regions: Tensor | None = None  # [languages + 1] the first document of each language, and the number of documents
     _cuts: dict[tuple[int, str], tuple[Tensor, int]] = field(default_factory=dict, repr=False)
     _rings: dict[str, tuple[Tensor, Tensor, Tensor, int]] = field(default_factory=dict, repr=False)
 
@@ -40,6 +40,11 @@ class Documents(Tensors):
             word_starts=None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
             units=None if tokens.units is None else torch.from_numpy(tokens.units),
         )
+
+    def select(self, spans: Tensor) -> Self:
+        """These documents [documents, 2] of the same tokens, in this order, with repeats; those of one token are left
+        out."""
+        return self._over(self.ids, self.starts, spans, word_starts=self.word_starts, units=self.units)
 
     @classmethod
     def _over(
@@ -63,6 +68,16 @@ class Documents(Tensors):
     def tokens_before(self, document: Tensor) -> Tensor:
         """Number of tokens before each of these documents."""
         return torch.where(document > 0, self.ends[document - 1], 0)
+
+    def region_of(self, document: Tensor) -> tuple[Tensor | int, Tensor | int]:
+        """First token and number of tokens of the language that each of these documents is in; of all without
+        languages."""
+        if self.regions is None:
+            return 0, self.size
+        region = torch.searchsorted(self.regions, document, right=True)
+        first, last = self.regions[region - 1], self.regions[region]
+        begin = self.tokens_before(first)
+        return begin, self.ends[last - 1] - begin
 
     def window_count(self, room: int) -> int:
         """Number of windows of `room` tokens in an epoch."""
@@ -216,8 +231,7 @@ class Documents(Tensors):
         held_out = held_out[self.starts[held_out[:, 1]] - self.starts[held_out[:, 0]] > 1]
         if share <= 0 or len(held_out) < min(2, documents):  # sentence pairs need two documents
             return self, None
-        among = partial(self._over, self.ids, self.starts, word_starts=self.word_starts, units=self.units)
-        return among(learned), among(held_out)
+        return self.select(learned), self.select(held_out)
 
 
 def _stride(room: int) -> int:

@@ -100,12 +100,13 @@ def sample_pairs(
             second_length=stop - start - first_length,
             not_next=not_next,
         )
-    # Any token outside A's document: an offset from that document's end, modulo the corpus.
+    # Any token of A's language outside its document: an offset from that document's end, modulo the text.
     size = data.ends[document] - data.tokens_before(document)
-    elsewhere = rng.randint("elsewhere", examples, (data.size - size)[:, None]).squeeze(1)
+    begin, tokens = data.region_of(document)
+    elsewhere = rng.randint("elsewhere", examples, (tokens - size)[:, None]).squeeze(1)
     # A random B is no longer than the true one, or the length would give it away.
     limit = stop - cut
-    other, other_stop, _ = data.window_around((data.ends[document] + elsewhere) % data.size, limit)
+    other, other_stop, _ = data.window_around(begin + (data.ends[document] - begin + elsewhere) % tokens, limit)
     second = torch.where(not_next == 1, other, cut)
     second_stop = torch.where(not_next == 1, torch.minimum(other_stop, other + limit), stop)
     return SampledSpans(

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from keel.config import cache_folder
-from keel.data.corpus import Corpus
+from keel.data.corpus import Block, Corpus
 from keel.data.corpus_snapshot import CorpusSnapshot
 from keel.data.encoding_worker import Encoded, encode_chunks, id_type
 from keel.data.masking_units import MaskingUnits
@@ -153,6 +153,11 @@ class Tokens:
         return missing["count"], missing["first"]
 
     @property
+    def languages(self) -> dict[str, dict[str, int]]:
+        """Documents and bytes of text of each language, in the order of the documents, where languages are named."""
+        return self.index.get("languages", {})
+
+    @property
     def unknown_share(self) -> float:
         """Share of [UNK] among the ids."""
         return self.index["unknown"] / len(self.ids)
@@ -179,6 +184,8 @@ class _Progress:
     documents: int = 0
     unknown: int = 0
     open_document: bool = False
+    languages: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Documents and bytes of each language so far."""
 
 
 def _build(
@@ -196,13 +203,20 @@ def _build(
     if progress.chunks:
         note(on_event, f"resuming encoding after {progress.ids:,} tokens in {folder}")
     unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
-    chunks = islice(corpus.chunks(CHUNK), progress.chunks, None)
+    chunk_sources: list[tuple[str, int]] = []  # language and bytes of each chunk, which are encoded in order
+    chunks = islice(_listed_chunks(corpus, chunk_sources), progress.chunks, None)
     names = units.entities.terms if units and units.entities else []
     options: dict[str, Any] = {"words": settings["words"], "units": units, "sentences": corpus.sentences}
     with _Files(folder, progress, id_type(tokenizer), settings, len(names)) as files:
         last = time.monotonic()
         for encoded in encode_chunks(tokenizer, chunks, **options, workers=workers):
+            documents = progress.documents
             files.append(encoded)
+            language, size = chunk_sources[progress.chunks - 1]
+            if language:
+                of = progress.languages.setdefault(language, {"documents": 0, "bytes": 0})
+                of["documents"] += progress.documents - documents
+                of["bytes"] += size
             progress.unknown += int(np.count_nonzero(encoded.ids == unknown))
             if time.monotonic() - last >= COMMIT_SECONDS:
                 files.sync()
@@ -223,7 +237,11 @@ def _build(
         "settings": settings,
         "type": np.dtype(id_type(tokenizer)).name,
         "pieces": len(tokenizer),
-        **{name: value for name, value in asdict(progress).items() if name not in ("chunks", "open_document")},
+        **{
+            name: value
+            for name, value in asdict(progress).items()
+            if name not in ("chunks", "open_document") and value != {}
+        },
         "files": {
             name: {"bytes": (folder / name).stat().st_size, "crc32": list(_checksums(folder / name))}
             for name in written
@@ -239,6 +257,13 @@ def _build(
     on_event({"event": "tokens", "ids": progress.ids, "documents": progress.documents})
     if progress.documents == 1 and progress.sentences > 100:
         note(on_event, f"{corpus} is a single document: separate documents by a blank line")
+
+
+def _listed_chunks(corpus: Corpus, chunk_sources: list[tuple[str, int]]) -> Iterator[list[Block]]:
+    """The chunks of a corpus; the language and the bytes of each are added to `chunk_sources`."""
+    for language, chunk in corpus.chunks_by_language(CHUNK):
+        chunk_sources.append((language, sum(len(block.text.encode()) for block in chunk) if language else 0))
+        yield chunk
 
 
 class _Files:

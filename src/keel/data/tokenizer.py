@@ -16,6 +16,7 @@ from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
 from keel.data.language_detection import detect_language
+from keel.data.language_mix import SMOOTHING
 from keel.data.sentence_splitting import CJK
 from keel.data.text_chunks import are_small, chunk_groups
 from keel.data.text_encodings import replace_all_surrogates
@@ -99,6 +100,7 @@ class Tokenizer:
         accents: Choice = "auto",
         min_count: int = 0,
         phrases: int = 0,
+        language_smoothing: float = SMOOTHING,
         sample: int = 200_000_000,
         seed: int = 0,
         on_event: OnEvent = ignore,
@@ -113,6 +115,7 @@ class Tokenizer:
             accents=accents,
             min_count=min_count,
             phrases=phrases,
+            language_smoothing=language_smoothing,
             sample=sample,
             seed=seed,
         )

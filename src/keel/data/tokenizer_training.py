@@ -16,6 +16,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus, cut_text
 from keel.data.language_detection import LANGUAGE_NAMES, LATIN, UNSPACED, language_name
+from keel.data.language_mix import SMOOTHING, describe_shares, smoothed_shares
 from keel.data.sentence_splitting import CHINESE, LONG_WORD, NO_WORD
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind
@@ -50,6 +51,8 @@ class TokenizerSettings:
     """Minimum count of a word or merge; 0: the default of the kind."""
     frequent_pairs: bool = False
     """BPE: a vocabulary that fits the text (`fitted_vocab_size`), of merges with a count of MIN_PAIR_COUNT or more."""
+    language_smoothing: float = SMOOTHING
+    """Exponent of the size of each language, where the corpus names languages."""
     phrases: int = 0
     """Passes that join words to phrases (kind words)."""
     sample: int = 200_000_000
@@ -60,7 +63,8 @@ class TokenizerSettings:
 def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEvent = ignore) -> Tokenizer:
     """Train a tokenizer; settings left at "auto" are chosen by the text and reported."""
     kind: Kind = "wordpiece" if settings.kind == "auto" else settings.kind
-    lowercase = kind in ("wordpiece", "words") if settings.lowercase == "auto" else settings.lowercase
+    alike = kind in ("wordpiece", "words") and not corpus.languages
+    lowercase = alike if settings.lowercase == "auto" else settings.lowercase
     language = corpus.language()
     # Without accents, Hangul is taken apart, Hindi loses its vowels, and Japanese and Russian lose characters.
     accents = not lowercase or language not in (*LATIN, "zh", "") if settings.accents == "auto" else settings.accents
@@ -70,18 +74,27 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     if kind == "words":
         from keel.data.word_vocabulary import learn_words  # imports Numba
 
-        chinese = language == "zh"
+        found = {part.language() for part in corpus.languages.values()} or {language}
+        chinese = "zh" in found
         if chinese:
             note(on_event, "the text looks like Chinese: jieba segments it into words")
-        if language == "ja":
+        if "ja" in found:
             what = "the text looks like Japanese, whose words are not separated by spaces: a word is a whole phrase"
             note(on_event, f"{what}; use --text.tokenizer wordpiece or characters")
         inner, phrases = learn_words(corpus, settings, lowercase, accents, chinese, on_event)
         return Tokenizer(inner, chinese_words=chinese, phrases=phrases if any(phrases) else ())
     if settings.phrases:
         raise UsageError(f"phrases consist of words: use --text.tokenizer words, not {kind}")
-    texts = _sample_corpus(corpus, settings.sample, settings.seed, on_event)
-    if settings.kind == "auto":
+    if corpus.languages:
+        texts = _sample_languages(corpus, settings.sample, settings.language_smoothing, settings.seed, on_event)
+    else:
+        texts, total, held = _sample_corpus(corpus, settings.sample, settings.seed, on_event)
+        part = "all" if held == total else f"a sample (seed {settings.seed}, {held / 1e6:.1f} MB) of"
+        note(on_event, f"tokenizer training on {part} {total / 1e6:.1f} MB of text")
+    if settings.kind == "auto" and corpus.languages:
+        case = "lowercased" if lowercase else "cased"
+        note(on_event, f"one vocabulary for all languages (WordPiece), {case}; change with --text.lowercase yes|no")
+    elif settings.kind == "auto":
         name = language_name("\n".join(lines[0] for lines in texts[:100]))
         what = "Chinese: characters, and subwords of Latin words" if name == "Chinese" else f"{name}: subwords"
         case = "lowercased" if lowercase else "cased"
@@ -160,8 +173,29 @@ def _continues_word(character: str) -> bool:
     return not punctuation and not CHINESE.match(character)
 
 
-def _sample_corpus(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list[list[str]]:
-    """Sample about `size` bytes of text, as lists of lines, uniformly over the corpus."""
+def _sample_languages(corpus: Corpus, size: int, smoothing: float, seed: int, on_event: OnEvent) -> list[list[str]]:
+    """Sample about `size` bytes of text, as lists of lines, in smoothed shares of all languages; a language with less
+    text than its share is repeated."""
+    sizes = dict.fromkeys(corpus.languages, 0)
+    for language, chunk in corpus.chunks_by_language():
+        sizes[language] += sum(len(block.text.encode()) for block in chunk)
+    if empty := [language for language, found in sizes.items() if not found]:
+        raise KeelError(f"{empty[0]}: {corpus.languages[empty[0]].paths} holds no text: give it more, or leave it out")
+    shares = dict(zip(sizes, smoothed_shares([*sizes.values()], smoothing).tolist(), strict=True))
+    size = min(size, sum(sizes.values()))
+    texts: list[list[str]] = []
+    for language, part in corpus.languages.items():
+        found, _, held = _sample_corpus(part, round(shares[language] * size), seed, on_event)
+        whole, rest = divmod(shares[language] * size / held, 1)
+        texts += found * max(1, int(whole)) + (found[: round(rest * len(found))] if whole else [])
+    what = f"tokenizer training on a sample (seed {seed}, {size / 1e6:.1f} MB) of {sum(sizes.values()) / 1e6:.1f} MB"
+    note(on_event, f"{what}: {describe_shares(shares)}")
+    return texts
+
+
+def _sample_corpus(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> tuple[list[list[str]], int, int]:
+    """Sample about `size` bytes of text, as lists of lines, uniformly over the corpus; with the bytes of all text and
+    of the sample."""
     rng = random.Random(seed)
     kept: list[tuple[float, int, int, list[str]]] = []
     total = held = left_out = 0
@@ -183,9 +217,7 @@ def _sample_corpus(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> l
         note(on_event, f"{what}: is whitespace missing? (keel check names the first)")
     if not kept:
         raise KeelError(f"{corpus.paths} holds no text to train a tokenizer on: give it more text")
-    part = "all" if held == total else f"a sample (seed {seed}, {held / 1e6:.1f} MB) of"
-    note(on_event, f"tokenizer training on {part} {total / 1e6:.1f} MB of text")
-    return [lines for _, _, _, lines in sorted(kept, key=lambda item: item[1])]
+    return [lines for _, _, _, lines in sorted(kept, key=lambda item: item[1])], total, held
 
 
 def _parts(corpus: Corpus) -> Iterator[tuple[list[str], int]]:

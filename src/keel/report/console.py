@@ -44,7 +44,8 @@ class Console:
             case "step":
                 self._step(event)
             case "evaluation":
-                self.say(f"step {event['step']:,}: validation {losses(event)}")
+                parts = ", ".join(f"{name} {value:.3f}" for name, value in event.get("parts", {}).items())
+                self.say(f"step {event['step']:,}: validation {losses(event)}{parts and f'; {parts}'}")
             case "tokens":
                 documents = pluralize(event["documents"], "document")
                 self._log_line(f"encoded {event['ids']:,} tokens of {documents}", last=False)

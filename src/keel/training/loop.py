@@ -20,6 +20,7 @@ from keel.events import OnEvent, ignore, note, pluralize
 from keel.training.batch_loading import PREFETCH_STEPS
 from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World, gather_tensor
+from keel.training.loss_names import PART
 from keel.training.loss_totals import LossTotals
 from keel.training.objective import Objective
 from keel.training.plan import Plan, Train
@@ -29,7 +30,7 @@ from keel.training.time_estimate import TimeEstimate
 from keel.training.weight_average import WeightAverage
 
 Evaluate = Callable[[Objective], dict[str, float]]
-"""Metrics by name, "loss" among them."""
+"""Metrics by name, "loss" among them; `PART` begins the name of the loss on a part of the data."""
 
 
 @dataclass(kw_only=True)
@@ -230,8 +231,10 @@ class _Run:
             values = self.evaluate(self.objective)
         self.history.evaluations.append({"step": step, **values})
         self.best = min(self.best, (values["loss"], step))
-        losses = {name: value for name, value in values.items() if name != "loss"}
+        parts = {name.removeprefix(PART): value for name, value in values.items() if name.startswith(PART)}
+        losses = {name: value for name, value in values.items() if name != "loss" and not name.startswith(PART)}
         event = {"event": "evaluation", "step": step, "steps": plan.steps, "loss": values["loss"], "losses": losses}
+        event |= {"parts": parts} if parts else {}
         self.on_event(event)
 
     def agree(self, *votes: bool) -> list[bool]:

@@ -14,6 +14,8 @@ LOSS_NAMES = {
     "ngram": "n-gram",
 }
 """Names of losses that would not be understood beside a number, such as the sign in "negative 4.144"."""
+PART = "loss on "
+"""Before the name of a part of the validation data, such as a language."""
 
 
 def name_loss(losses: Mapping[str, float]) -> str:

@@ -1,17 +1,19 @@
 """Training losses between two log entries, and the validation loss."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from keel.errors import KeelError
 from keel.events import Event
 from keel.training.batch_loading import add_to_sums
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
+from keel.training.loss_names import PART
 from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
 from keel.training.step import StepResult, autocast
@@ -46,6 +48,25 @@ def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callabl
         objective.train(was_training)
         values = {name: float(value / counts[name].clamp(min=1)) for name, value in sums.items()}
         return {"loss": sum(values.values()), **values}
+
+    return evaluate
+
+
+def validation_loss_of_parts(
+    parts: Mapping[str, Any], shares: Mapping[str, float], train: Train, max_examples: int = 512
+) -> Callable[[Objective], dict[str, float]]:
+    """Evaluation function of a dataset in parts: the mean losses by share, and the loss of each part."""
+    each = {name: validation_loss(data, train, max(1, max_examples // len(parts))) for name, data in parts.items()}
+
+    def evaluate(objective: Objective) -> dict[str, float]:
+        found: dict[str, dict[str, float]] = {}
+        for name, losses in each.items():
+            try:
+                found[name] = losses(objective)
+            except KeelError as error:
+                raise KeelError(f"{name}: {error}") from None
+        mean = {loss: sum(shares[name] * found[name][loss] for name in found) for loss in next(iter(found.values()))}
+        return {**mean, **{f"{PART}{name}": losses["loss"] for name, losses in found.items()}}
 
     return evaluate
 

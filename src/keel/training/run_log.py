@@ -45,7 +45,7 @@ class LoggedFit:
             self.seconds += event["seconds_per_step"] * (step - self.step)
         self.step, self.steps = step, event["steps"]
         kind = "training" if is_step else "validation"
-        parts = event["losses"] if len(event["losses"]) > 1 else {}
+        parts = {**(event["losses"] if len(event["losses"]) > 1 else {}), **event.get("parts", {})}
         values = {f"{kind} loss": event["loss"], **{f"{kind} loss: {name}": value for name, value in parts.items()}}
         for name, value in {**values, **({"learning rate": event["lr"]} if is_step else {})}.items():
             curve = self.curves.setdefault(name, [])
