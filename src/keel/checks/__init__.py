@@ -1,6 +1,6 @@
 """Checks of data before training: contents, problems, and a recommended model size for this device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,14 @@ from typing import Any
 from keel.checks.check_report import Finding, Report
 from keel.checks.corpus_checks import CorpusFacts
 from keel.checks.label_checks import findings_between, label_facts, label_findings
+from keel.checks.language_checks import language_findings, language_shares, shared_tokenizer
 from keel.checks.similarity_checks import near_duplicate_findings, overlap_findings
 from keel.checks.size_advice import recommend
 from keel.checks.task_detection import detect_task, first_lines, is_labelled_file
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled
+from keel.data.language_mix import SMOOTHING, sources_by_language
 from keel.data.memory_sources import Frame, plain_source
 from keel.data.row_errors import RowErrors, collect_row_errors
 from keel.data.table_sources import STDIN, named_file
@@ -38,6 +40,8 @@ def check(
     device: str = "auto",
     fix: str | Path | None = None,
     against: Any = None,
+    vocabulary: int = 0,
+    language_smoothing: float = SMOOTHING,
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Report:
@@ -49,6 +53,9 @@ def check(
     copy of a labelled table is written to this file: labels that differ by case, spaces or ".0" are merged, empty,
     duplicate and unlabelled rows dropped, other columns kept. With `against`, texts that share 13 consecutive words
     with this corpus are counted. `settings` are fields of `Columns`.
+
+    Text of several languages ({"de": "multi_de.txt", ...}, or Paths such as de:multi_de.txt) gets a table of their
+    shares before and after smoothing, with the tokens per word of the `model`, or of a shared vocabulary of this size.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
@@ -57,8 +64,11 @@ def check(
     if isinstance(model, str | Path):
         model = Model.load(model, device="cpu", on_event=on_event)
     columns = replace(Columns(), **settings)
+    if vocabulary and model:
+        raise UsageError("--text.vocabulary is for a new tokenizer, and --model has one: leave out one of them")
     with _without_stdin(plain_source(source), columns) as (source, spooled):  # an iterator is read twice
-        report = _check(source, columns, model, task, minutes, device, fix, against, on_event)
+        report = _check(source, columns, model, task, minutes, device, fix, against, vocabulary, language_smoothing,
+                        on_event)  # fmt: skip
     return report.with_name(str(spooled), STDIN) if spooled else report
 
 
@@ -71,17 +81,25 @@ def _check(
     device: str,
     fix: str | Path | None,
     against: Any,
+    vocabulary: int,
+    smoothing: float,
     on_event: OnEvent,
 ) -> Report:
     tokenizer = model.tokenizer if model else None
     report = Report()
+    languages = sources_by_language(source, columns.text_column or "text")
+    mixed = _corpus(source, columns, on_event) if languages else None
+    if vocabulary and mixed is None:
+        raise UsageError("--text.vocabulary counts the tokens per word of languages: name them, as in de:FILE en:FILE")
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = _named_files(source)
-    for group in [(source,)] if named is None else _groups(named.files, task, columns):
+    by_language: dict[str, list[CorpusFacts]] = {}
+    named = None if mixed else _named_files(source)
+    for language, group in _language_groups(mixed, languages) or _unnamed_groups(named, source, task, columns):
         path: Any = group[0]
-        names = ("the table" if isinstance(source, Frame) else "the list",)
-        if named:
+        is_file = isinstance(path, Path)
+        names = ("the table" if isinstance(source, Frame) else language or "the list",)
+        if is_file:
             names = (" and ".join([str(path), *(other.name for other in group[1:])]), *map(str, group))
         name = names[0]
         facts = report.files[name] = {}
@@ -89,10 +107,10 @@ def _check(
         whole = group if len(group) > 1 else path
         with collect_row_errors() as invalid:
             try:
-                if named and file_kind(path) not in ("parquet", "xlsx"):
+                if is_file and file_kind(path) not in ("parquet", "xlsx"):
                     encodings = [open_text(each, columns.encoding).encoding for each in group]
                     facts["encoding"] = " and ".join(dict.fromkeys(encodings))
-                if benchmark := "" if task or not named else _vector_benchmark(path, columns):
+                if benchmark := "" if task or not is_file else _vector_benchmark(path, columns):
                     facts["contents"] = benchmark
                     report.findings.append(Finding("note", name, "is for word vectors", "use keel evaluate MODEL FILE"))
                     continue
@@ -106,7 +124,8 @@ def _check(
                     report.findings += label_findings(examples, model, TASKS[task] if is_training_file else None)
                 else:
                     corpus = _corpus(path, columns, events.append)
-                    corpora.append(CorpusFacts(corpus, tokenizer))
+                    corpora.append(CorpusFacts(corpus, tokenizer, names[0]))
+                    by_language.setdefault(language, []).append(corpora[-1])
                     facts |= corpora[-1].facts
                     report.findings += corpora[-1].findings()
             except KeelError as error:
@@ -119,6 +138,11 @@ def _check(
             found = Finding.of("note", message, *names)
             report.findings.append(replace(found, severity="warning") if found.where not in names else found)
     report.findings += [*findings_between(labelled), *near_duplicate_findings(labelled)]
+    if mixed and by_language.keys() == languages.keys() and all(each.tokens for each in corpora):
+        if vocabulary:
+            tokenizer = shared_tokenizer(mixed, vocabulary, smoothing, on_event)
+        report.languages = language_shares(by_language, smoothing, tokenizer)
+        report.findings += language_findings(by_language, report.languages)
     if against is not None:
         others = _corpus(against, columns, on_event)
         tested = [(each.source, each.text_keys(), each.locations) for each in labelled]
@@ -129,7 +153,8 @@ def _check(
         kind = labelled[0].kind if len(labelled) == len(report.files) == 1 else None
         if kind is None or kind.default_task != "classify" or task not in ("", "classify", "pair"):
             raise UsageError("--fix needs one table of texts with labels: name one file, and its columns")
-        table, pair = named.files[0] if named else source, labelled[0].seconds is not None
+        corpus = mixed or named
+        table, pair = corpus.files[0] if corpus and corpus.files else source, labelled[0].seconds is not None
         if report.errors:
             report.findings.append(Finding("error", str(fix), "is not written", "correct the errors above first"))
         else:
@@ -142,6 +167,20 @@ def _check(
         tokens = sum(found.tokens for found in corpora)
         report.forecast = recommend(sample, tokens, minutes, device, tokenizer, on_event)
     return report
+
+
+def _language_groups(mixed: Corpus | None, sources: Mapping[str, Any]) -> list[tuple[str, tuple[Any, ...]]]:
+    """Each file of each language, or its texts in memory."""
+    parts = {} if mixed is None else mixed.languages
+    return [(language, (item,)) for language, part in parts.items() for item in part.files or [sources[language]]]
+
+
+def _unnamed_groups(
+    named: Corpus | None, source: Any, task: str, columns: Columns
+) -> list[tuple[str, tuple[Any, ...]]]:
+    """The files of a source without languages, or its examples in memory."""
+    groups = [(source,)] if named is None else _groups(named.files, task, columns)
+    return [("", group) for group in groups]
 
 
 def _vector_benchmark(path: Path, columns: Columns) -> str:

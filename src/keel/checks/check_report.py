@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from keel.data.notebook_html import html_table
 from keel.errors import for_caller
@@ -41,6 +41,34 @@ class Finding:
         return f"{self.severity:8} {self.where}  {self.cause}{remedy}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LanguageShare:
+    """How much of a corpus is in one language, and how often it is sampled."""
+
+    COLUMNS: ClassVar = ("language", "text", "share", "sampled", "repeats per epoch", "tokens per word", "unknown")
+    language: str
+    bytes: int
+    share: float
+    """Share of the text."""
+    sampled: float
+    """Share of the samples, after smoothing."""
+    repeats: float
+    """How often its text is read in an epoch."""
+    fertility: float | None = None
+    """Tokens per word, or per character where words are not separated by spaces."""
+    unit: Literal["word", "character"] = "word"
+    unknown: float | None = None
+    """Share of unknown tokens."""
+
+    def row(self) -> list[str]:
+        """The cells of a table."""
+        tokens = "-" if self.fertility is None else f"{self.fertility:.2f}"
+        tokens += " per character" if self.unit == "character" and self.fertility is not None else ""
+        shares = [f"{self.share:.1%}", f"{self.sampled:.1%}", f"{self.repeats:.2f}"]
+        unknown = "-" if self.unknown is None else f"{self.unknown:.2%}"
+        return [self.language, f"{self.bytes / 1e6:,.1f} MB", *shares, tokens, unknown]
+
+
 @dataclass(kw_only=True)
 class Report:
     """Facts, findings and forecast of a data check."""
@@ -48,6 +76,8 @@ class Report:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Facts per file."""
     findings: list[Finding] = field(default_factory=list)
+    languages: list[LanguageShare] = field(default_factory=list)
+    """Shares of each language, where languages are named."""
     forecast: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -68,6 +98,8 @@ class Report:
         facts = [(name, fact, _text(value)) for name, facts in self.files.items() for fact, value in facts.items()]
         forecast = [("", fact, _text(value)) for fact, value in self.forecast.items()]
         tables = html_table("Check", ("source", "fact", "value"), [*facts, *forecast])
+        if self.languages:
+            tables += html_table("Languages", LanguageShare.COLUMNS, [each.row() for each in self.languages])
         header = ("severity", "where", "finding", "remedy")
         return tables + (html_table("Findings", header, findings) if findings else "")
 
@@ -84,6 +116,14 @@ class Report:
         """Plain data for JSON."""
         return asdict(self)
 
+    def _language_lines(self) -> Iterator[str]:
+        """The table of languages, its columns aligned to the right."""
+        rows = [LanguageShare.COLUMNS, *(each.row() for each in self.languages)] if self.languages else []
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join([first.strip().ljust(widths[0]), *others])
+
     def _by_severity(self) -> list[Finding]:
         return sorted(self.findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -92,6 +132,7 @@ class Report:
         for name, facts in self.files.items():
             yield name
             yield from (f"  {fact + ':':19} {_text(value)}" for fact, value in facts.items())
+        yield from self._language_lines()
         for finding in self._by_severity():
             yield str(finding)
         for fact, value in self.forecast.items():

@@ -87,10 +87,10 @@ class _Beginnings:
 class CorpusFacts:
     """Facts about a corpus of one file or of texts in memory, from one pass over it."""
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer | None):
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer | None, name: str = "the list"):
         self.corpus, path = corpus, corpus.files[0] if corpus.files else None
-        self.name, self.facts, self.tokens = str(path or "the list"), dict[str, Any](), 0
-        self.characters = 0
+        self.name, self.facts, self.tokens = str(path or name), dict[str, Any](), 0
+        self.characters = self.bytes = 0
         self.sample: list[str] = []
         """Documents from its beginning, truncated if very long."""
         self.lines, self.documents = _Duplicates("lines"), _Duplicates("documents")
@@ -144,6 +144,7 @@ class CorpusFacts:
                     self.long_word = number
             cut = not block.text.endswith("\n")
             self.characters += len(block.text)
+            self.bytes += len(block.text.encode())
             if sampled < SAMPLE:
                 self.sample.append(block.text[:SAMPLE])
                 sampled += len(self.sample[-1])

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from keel.api import conversion, inference, probing
+from keel.api.settings import TextSettings
 from keel.checks import check as check_files
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags, load, section
 from keel.cli.model_info import describe
@@ -17,7 +18,10 @@ from keel.report.console import Console
 from keel.tasks import TASKS
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
-FILES = "Text for pre-training, or labelled files: training, then test; for seq2seq pairs of parallel files."
+FILES = (
+    "Text for pre-training, of several languages as de:FILE en:FILE; or labelled files: training, then test; for "
+    "seq2seq pairs of parallel files."
+)
 FIX = "Write a cleaned copy (csv, tsv, jsonl): labels merged by case, spaces and .0, no empty or duplicate rows."
 SOURCE = "A Hugging Face folder (pickled weights too), a fastText or ELMo model, or a word vector file."
 SUFFIXES = ", ".join(sorted({suffix for each in FORMATS for suffix in each.suffixes}))
@@ -36,6 +40,7 @@ FOLDER = "A folder of a model, a run or tokens, or a word vector file; without i
     ),
     argument("--minutes", "X", "Recommend a model size for this device and time.", type=float, default=0),
     section("columns", Columns()),
+    section("text", TextSettings(), only=("vocabulary", "language_smoothing")),
     device_flags,
 )
 def check(options: Namespace, console: Console) -> Answer:
