@@ -13,6 +13,7 @@ from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
 from keel.config import Doc, Ge, enforces_bounds, unknown_name
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled, table_examples
+from keel.data.language_mix import sources_by_language
 from keel.data.multiple_choice_files import read_choices
 from keel.data.table_sources import load_table
 from keel.data.tables import choose_columns, describe_columns
@@ -60,7 +61,8 @@ def evaluate(
     and analogies (Google's, CA8), detected by their contents. A language model without a task gets the perplexity of a
     text, or a zero-shot score: `by` "last-word" (LAMBADA) or "choices" (multiple choice). `suspects` lists likely label
     errors by confident learning, in `Scores.suspects`. `slice` ("length", "label" or the name of a column) adds scores
-    with intervals for parts of the dataset, in `Scores.slices`.
+    with intervals for parts of the dataset, in `Scores.slices`. Files of several languages, {"en": "test_en.tsv"} or
+    Paths such as en:test_en.tsv, add the scores of each there, and their mean to the note.
     """
     known, *others = models = load_models(model, on_event)
     values = merge_settings(settings, columns=columns, search=search)
@@ -72,6 +74,8 @@ def evaluate(
     if slice and (by or known.task is None):
         raise UsageError("--slice needs a model that was fine-tuned for a task: leave it out")
     encoding = values.get("encoding", "auto")
+    if known.task is None and sources_by_language(data, values.get("text_column") or "text"):
+        raise UsageError("scores by language need a model that was fine-tuned for a task: evaluate one file at a time")
     in_file = known.task is None and isinstance(data, str | Path) and os.path.isfile(data)
     benchmark = in_file and published_form(data, encoding)
     if by:
@@ -99,7 +103,7 @@ def evaluate(
         if unseen := task.labels.describe_unseen(examples):
             note(on_event, unseen)
         predictions = ensemble.predict(examples, on_event=on_event)
-        scores = task.score(examples, predictions)
+        scores = task.score(examples, predictions) if slice else task.score_languages(examples, predictions)
         if slice:
             scores = replace(scores, slices=score_slices(parts, examples, predictions, task.score))
         if suspects:
@@ -120,6 +124,8 @@ def _read_sliced(task: Task, data: Source, columns: Columns, by: str, on_event: 
     if by in ("", *SLICES):
         examples = task.read_labelled(data, columns, on_event)
         return examples, SLICES[by](examples) if by else {}
+    if sources_by_language(data, columns.text_column or "text"):
+        raise UsageError(f"--slice {by}: the slices are languages here: use --slice {' or --slice '.join(SLICES)}")
     if not (isinstance(task, TextClassification) and task.labels_texts):
         what = f"--slice {by}: files of --task {task.name} have no further columns"
         raise UsageError(f"{what}: use --slice {' or --slice '.join(SLICES)}")

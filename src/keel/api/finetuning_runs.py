@@ -280,7 +280,7 @@ class FineTuningRuns:
                 tuned = self.train_seed(seed, data, dev, run, seeds)
             on_dev += [tuned.scores] if tuned.scores else []
             if test is not None:
-                tested = tuned.task.score(test, tuned.task.predict(test, on_event=self.report))
+                tested = tuned.task.score_languages(test, tuned.task.predict(test, on_event=self.report))
                 which = {"run": self.name_seed(seed), "runs": seeds}
                 self.report({"event": "scores", "on": "test", "seed": seed, **which, **tested.to_dict()})
                 on_test.append(tested)

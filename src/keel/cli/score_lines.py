@@ -25,7 +25,7 @@ def score_lines(scores: Scores) -> Iterator[str]:
         yield f"expected calibration error {scores.calibration_error:.3f} (difference of confidence and accuracy)"
     if scores.slices:
         head, rows = scores.slice_rows()
-        yield "\nby slice"
+        yield f"\nby {scores.sliced_by}"
         yield from aligned_lines([["", *head[1:]], *([_shortened(row[0]), *row[1:]] for row in rows)])
     if scores.suspects is not None:
         yield from _suspect_lines(scores.suspects)

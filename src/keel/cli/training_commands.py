@@ -15,6 +15,7 @@ from keel.cli.command import Answer, command
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.label_kinds import SpanLabel, TagLabels, TextTarget
+from keel.data.language_mix import split_language
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
@@ -226,6 +227,8 @@ def finetune(options: Namespace, console: Console) -> Answer:
     for name in ("dev", "test"):
         if options.task == SequenceToSequence.name and isinstance(options.settings.get(name), str):
             options.settings[name] = comma_separated(options.settings[name]) or options.settings[name]
+        elif isinstance(given := options.settings.get(name), str) and split_language(given)[0]:
+            options.settings[name] = [*map(Path, given.split(","))]
     tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
     lines = [f"{out} is ready: {pluralize(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
     single = {"dev": "dev (best seed)", "test": "test (that seed)"} if "dev_seeds" in tuned.card.scores else {}
@@ -244,8 +247,10 @@ def finetune(options: Namespace, console: Console) -> Answer:
     return Answer(lines=lines, data={"model": out, "scores": tuned.card.scores})
 
 
-def labelled_source(files: Sequence[str]) -> str | tuple[Path, ...]:
-    """One file, or two parallel files."""
+def labelled_source(files: Sequence[str]) -> str | Sequence[Path]:
+    """One file, two parallel files, or files with their language before them."""
+    if any(split_language(file)[0] for file in files):
+        return [*map(Path, files)]
     if len(files) > 2:
         raise UsageError(f"{len(files)} files were given: give one or, for seq2seq, two parallel files")
     return comma_separated(files[0]) or files[0] if len(files) == 1 else tuple(map(Path, files))

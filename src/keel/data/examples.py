@@ -2,8 +2,9 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,36 @@ class Examples(LazySequence[Example]):
     columns: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """All classes of the source, also in a subset."""
+    languages: list[str] = field(default_factory=list)
+    """The language of each example, where sources are named by language."""
+
+    @classmethod
+    def join(cls, parts: Mapping[str, "Examples"]) -> "Examples":
+        """The examples of several languages one after the other; all have labels of one kind, or none has."""
+        first, *others = parts.values()
+
+        def joined(name: str) -> list[Any]:
+            columns = [getattr(part, name) or [] for part in parts.values()]
+            return list(chain.from_iterable(columns)) if all(columns) else []
+
+        for part in others:
+            if type(part.kind) is not type(first.kind) or (part.seconds is None) != (first.seconds is None):
+                what = f"{part.source} has other labels or texts than {first.source}"
+                raise KeelError(f"{what}: give files of one form, with --labels if labels are read in different ways")
+        return replace(
+            first,
+            texts=joined("texts"),
+            seconds=None if first.seconds is None else joined("seconds"),
+            values=joined("values"),
+            locations=[location for part in parts.values() for location in part.locations],
+            words=joined("words"),
+            choices=joined("choices"),
+            ids=joined("ids"),
+            groups=joined("groups"),
+            source=first.source if not others else f"{first.source} and {pluralize(len(others), 'more language')}",
+            names=tuple(sorted({name for part in parts.values() for name in part.names})),
+            languages=[language for language, part in parts.items() for _ in part.texts],
+        )
 
     @classmethod
     def of(
@@ -186,6 +217,7 @@ class Examples(LazySequence[Example]):
             choices=part(self.choices),
             ids=part(self.ids),
             groups=part(self.groups),
+            languages=part(self.languages),
         )
 
     @property

@@ -45,6 +45,15 @@ def sources_by_language(source: Any, text_column: str = "text") -> dict[str, Any
     return {} if "" in found else dict(found)
 
 
+def only_file(language: str, source: Any) -> Any:
+    """A labelled dataset of a language: one file, or examples in memory."""
+    if not isinstance(source, list) or not all(isinstance(item, Path) for item in source):
+        return source
+    if len(source) > 1:
+        raise UsageError(f"{source[1]} is a second file of {language!r}: give one labelled file per language")
+    return source[0]
+
+
 def smoothed_shares(sizes: Sequence[float], smoothing: float) -> np.ndarray:
     """Share of each language among the samples: P(L) = size(L)^s / sum of size(L')^s, as in multilingual BERT."""
     powers = np.asarray(sizes, np.float64) ** smoothing

@@ -130,7 +130,9 @@ class Scores:
     suspects: LabelSuspects | None = None
     """Likely label errors, if `suspects` was given."""
     slices: list[SliceScores] = field(default_factory=list)
-    """Scores of each slice, if `slice` was given."""
+    """Scores of each slice, if `slice` was given, or of each language."""
+    sliced_by: str = "slice"
+    """What the slices are."""
     ties: int = 0
     """Multiple-choice examples whose highest score several choices have; each of n counts 1/n."""
     note: str = ""
@@ -186,7 +188,7 @@ class Scores:
             ]
             for each in self.slices
         ]
-        return ["slice", "examples", *map(score_name, names)], rows
+        return [self.sliced_by, "examples", *map(score_name, names)], rows
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -239,7 +241,7 @@ class Scores:
         title = f"Scores on {pluralize(self.count, 'example')}{self.note and f'; {self.note}'}"
         table = html_table(title, ("score", "value", "95% interval"), rows)
         labels = html_table("By label", LABEL_COLUMNS, self.label_rows(), total=len(self.by_label))
-        slices = html_table("By slice", *self.slice_rows()) if self.slices else ""
+        slices = html_table(f"By {self.sliced_by}", *self.slice_rows()) if self.slices else ""
         return table + slices + (labels if len(self.by_label) > 1 else "")
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from keel.data.label_columns import find_missing
 from keel.data.label_kinds import ChoiceLabel, Regression, SpanLabel, TextTarget
 from keel.data.predictions import Predictions
 from keel.errors import UsageError
-from keel.metrics.scores import Scores, SliceScores
+from keel.metrics.scores import Scores, SliceScores, score_name
 
 BUCKETS = 4
 """Quantile buckets of lengths and numbers."""
@@ -63,6 +64,18 @@ def score_slices(slices: Slices, examples: Examples, predictions: Predictions, s
         SliceScores(name=name, count=len(chosen), values=score(examples.take(chosen), predictions.take(chosen)).values)
         for name, chosen in slices.items()
     ]
+
+
+def add_language_scores(scores: Scores, examples: Examples, predictions: Predictions, score: Score) -> Scores:
+    """The scores with those of each language, and with the mean of the main score over languages in the note."""
+    slices: Slices = {}
+    for index, language in enumerate(examples.languages):
+        slices.setdefault(language, []).append(index)
+    found = score_slices(slices, examples, predictions, score)
+    values = [each.values[scores.main].value for each in found if scores.main in each.values]
+    what = f"mean of {len(values)} languages: {score_name(scores.main)} {np.mean(values):.3f}"
+    notes = [scores.note] * bool(scores.note) + [what] * (len(values) > 1)
+    return replace(scores, slices=found, sliced_by="language", note="; ".join(notes))
 
 
 def _quantile_buckets(numbers: Sequence[float], form: str, unit: str = "") -> Slices:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples, skip_unlabelled
 from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
+from keel.data.language_mix import only_file, sources_by_language
 from keel.data.predictions import Predictions
 from keel.data.table_sources import load_table
 from keel.data.tables import choose_columns
@@ -22,6 +23,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.metrics.scores import Scores
+from keel.metrics.slices import add_language_scores
 from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput
 from keel.nn.inference_loop import batched_inference
 from keel.nn.pooling import ScalarMix
@@ -123,7 +125,11 @@ class Task(EncoderObjective):
 
     @classmethod
     def read_labelled(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
-        """The same, without the rows that have no label; they are counted in a note."""
+        """The same, without the rows that have no label; they are counted in a note. A source may name the language of
+        each file, as a corpus does."""
+        if languages := sources_by_language(source, columns.text_column or "text"):
+            files = {language: only_file(language, each) for language, each in languages.items()}
+            return Examples.join({name: cls.read_labelled(each, columns, on_event) for name, each in files.items()})
         return skip_unlabelled(cls.read_examples(source, columns, on_event), on_event)
 
     @classmethod
@@ -261,6 +267,11 @@ class Task(EncoderObjective):
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """Scores of these predictions against the labels of the examples."""
         raise NotImplementedError
+
+    def score_languages(self, examples: Examples, predictions: Predictions) -> Scores:
+        """The same, and where examples have languages, the scores of each."""
+        scores = self.score(examples, predictions)
+        return add_language_scores(scores, examples, predictions, self.score) if examples.languages else scores
 
     def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
