@@ -272,6 +272,23 @@ class Model:
         found = encoder.pooled(many, pooling) if pooling else encoder.per_token(many)
         return found[0] if one else found
 
+    def encode_layers(
+        self, texts: Texts, *, pool: PooledOutput = "mean", text_column: str = "", on_event: OnEvent = ignore
+    ) -> np.ndarray:
+        """[texts, layers, width]: the embeddings of texts from every layer in one pass ([layers, width] for one text),
+        those of `encode(layer=n)` for n in `encoder.layer_numbers`, which leaves out layers of another width than the
+        output."""
+        if pool not in get_args(PooledOutput):
+            raise UsageError(f"pool must be one of {', '.join(get_args(PooledOutput))}, not {pool!r}")
+        if self.encoder.sparse:
+            raise UsageError(f"{self.system.name} has no layers: use encode")
+        precision = "fp32" if self.precision == "auto" else self.precision
+        encoder = TextEncoder(self.system, self.encoder, self.tokenizer, None, False, on_event, precision)
+        pooling = POOLING.get(pool, self.sentence_pooling or POOLING["mean"])
+        many, one = text_inputs(texts, text_column=text_column, on_event=on_event)
+        found = encoder.pooled(many, pooling)
+        return found[0] if one else found
+
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The most probable words for each mask of a text (`[MASK]` or `___`), in descending order."""

@@ -63,8 +63,8 @@ class TextEncoder:
     system: System
     encoder: Encoder
     tokenizer: Tokenizer
-    layer: int
-    """0 for the embeddings, -1 for the top layer."""
+    layer: int | None
+    """0 for the embeddings, -1 for the top layer, None for every layer: arrays then have an axis of layers."""
     carry: bool
     """Whether a recurrent encoder carries its state from each text to the next."""
     on_event: OnEvent
@@ -76,26 +76,29 @@ class TextEncoder:
 
     def pooled(self, texts: list[str], pooling: SentencePooling) -> np.ndarray:
         """[texts, width] the mean, maximum, first or last of all tokens, special tokens included; the mean of the
-        windows' first tokens if a text has several windows."""
+        windows' first tokens if a text has several windows. [texts, layers, width] of every layer."""
         if self.encoder.sparse and not self.carry:
             return self._pooled_features(self.tokenizer.encode_many(texts))
-        found, counts = np.zeros((len(texts), self.encoder.width), np.float32), np.zeros((len(texts), 1), np.float32)
+        shape = [self.encoder.layer_count] if self.layer is None else []
+        found = np.zeros((len(texts), *shape, self.encoder.width), np.float32)
+        counts = np.zeros((len(texts), *(1 for _ in shape), 1), np.float32)
         last = np.full(len(texts), -1)
         texts = [text.lower() for text in texts] if pooling.lowercase else texts
         ids = self._truncated(self.tokenizer.encode_many(texts, oov_ids=self.system.uses_subwords), pooling.max_tokens)
         for window, vectors in self._windows(ids):
             text = window.text
             if pooling.pool == "max":
-                found[text] = vectors.max(0) if not counts[text] else np.maximum(found[text], vectors.max(0))
+                highest = vectors.max(-2)
+                found[text] = highest if not counts[text] else np.maximum(found[text], highest)
                 counts[text] = 1
             elif pooling.pool == "last":
                 if window.start > last[text]:
-                    found[text], counts[text], last[text] = vectors[-1], 1, window.start
+                    found[text], counts[text], last[text] = vectors[..., -1, :], 1, window.start
             else:
-                found[text] += vectors[0] if pooling.pool == "first" else vectors.sum(0)
-                counts[text] += 1 if pooling.pool == "first" else len(vectors)
+                found[text] += vectors[..., 0, :] if pooling.pool == "first" else vectors.sum(-2)
+                counts[text] += 1 if pooling.pool == "first" else vectors.shape[-2]
         found /= counts
-        return found / np.linalg.norm(found, axis=1, keepdims=True).clip(1e-12) if pooling.normalize else found
+        return found / np.linalg.norm(found, axis=-1, keepdims=True).clip(1e-12) if pooling.normalize else found
 
     def per_token(self, texts: list[str]) -> list[TokenVectors]:
         """The vectors of all tokens of each text, without special tokens."""
@@ -130,7 +133,8 @@ class TextEncoder:
         return found
 
     def _windows(self, texts: list[list[int]]) -> Iterator[tuple[_Window, np.ndarray]]:
-        """Each window of each text with its [time, width] vectors, longest first unless the state is carried."""
+        """Each window of each text with its [time, width] vectors, longest first unless the state is carried; those of
+        every layer are [layers, time, width]."""
         windows, state = self._split(texts), None
 
         def infer(index: np.ndarray) -> np.ndarray:
@@ -141,7 +145,9 @@ class TextEncoder:
             if self.carry and (state := output.state) is None:
                 what = f"this {self.system.name} has no recurrent state to carry from text to text"
                 raise UsageError(f"{what}: leave out carry, or use elmo, ulmfit or a unidirectional rnn")
-            chosen = output.top if self.layer == -1 else output.layers[self._layer_index()]
+            if self.layer is None:
+                return torch.stack(output.layers, 1).float().cpu().numpy()
+            chosen = output.top if self.layer == -1 else output.layers[self._layer_index(self.layer)]
             return chosen.float().cpu().numpy()
 
         # Sequences of equal length keep their order.
@@ -153,7 +159,7 @@ class TextEncoder:
         )
         for index, found in batches:
             for number, vectors in zip(index, found, strict=True):
-                yield windows[number], vectors[: len(windows[number].inputs.ids)]
+                yield windows[number], vectors[..., : len(windows[number].inputs.ids), :]
 
     def _truncated(self, texts: list[list[int]], max_tokens: int) -> list[list[int]]:
         """The first tokens of each text that a sequence of `max_tokens` has room for; all if that is 0."""
@@ -179,14 +185,14 @@ class TextEncoder:
             note(self.on_event, f"{what} and are split into {count} windows")
         return windows
 
-    def _layer_index(self) -> int:
+    def _layer_index(self, layer: int) -> int:
         """The index of the layer among the encoder's outputs."""
         numbers = self.encoder.layer_numbers
         top = numbers[-1]
-        number = self.layer if self.layer >= 0 else top + 1 + self.layer
+        number = layer if layer >= 0 else top + 1 + layer
         if number in numbers:
             return numbers.index(number)
         if len(numbers) == top + 1 or not 0 <= number <= top:
-            raise UsageError(f"there is no layer {self.layer}: this model has 0 (embeddings) to {top}")
+            raise UsageError(f"there is no layer {layer}: this model has 0 (embeddings) to {top}")
         known = ", ".join(map(str, numbers))
-        raise UsageError(f"layer {self.layer} has another width than the output: choose one of {known}")
+        raise UsageError(f"layer {layer} has another width than the output: choose one of {known}")

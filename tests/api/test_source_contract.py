@@ -130,6 +130,7 @@ def trained(models: Models, source: Any) -> str:
 TEXT_ENTRIES: dict[str, Entry] = {
     "Model.predict": lambda models, source: models.classifier.predict(source),
     "Model.encode": lambda models, source: models.classifier.encode(source),
+    "Model.encode_layers": lambda models, source: models.classifier.encode_layers(source),
     "embed": lambda models, source: keel.embed(source, model=models.classifier),
     "segment": lambda models, source: keel.segment(source),
     "generate": lambda models, source: keel.generate(source, model=models.gpt, tokens=3),
@@ -176,6 +177,17 @@ SINGLE_ENTRIES: dict[str, Entry] = {
 MISSING_IS_EMPTY = ("predict", "nearest", "senses", "Model.predict", "Model.encode", "embed", "segment")
 WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "probe_layers", "runs", "word_map",
                  *(f"Model.{name}" for name in
+MISSING_IS_EMPTY = (
+    "predict",
+    "nearest",
+    "senses",
+    "Model.predict",
+    "Model.encode",
+    "Model.encode_layers",
+    "embed",
+    "segment",
+)
+WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "retrieval", "runs", "word_map", *(f"Model.{name}" for name in
                  ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
                   "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
 

@@ -1,15 +1,20 @@
 """Looking inside a model: attention, and which words made a prediction."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
+from keel.api.keywords import ColumnKeywords
 from keel.api.model_loading import ModelSource, default_model, load_model
+from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc, Ge, Le, enforces_bounds
+from keel.data.examples import Columns
+from keel.data.parallel_text import read_aligned
 from keel.data.text_inputs import require_text
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, pluralize
 from keel.explain.attention_weights import Attention, AttentionKind, attention_weights
 from keel.explain.prediction_scores import Baseline
+from keel.explain.sentence_retrieval import Retrieval, retrieve_translations
 from keel.explain.text_tokens import Merge
 from keel.explain.word_attributions import STEPS, Explanation, Method, attribute_words
 from keel.report.attention_charts import head_grid, head_matrix, head_numbers
@@ -23,7 +28,9 @@ from keel.report.attribution_figure import (
     signed_bars,
     stacked,
 )
-from keel.report.html_page import Page, is_page, picture_file, tag, write_picture
+from keel.report.charts import lines
+from keel.report.html_page import Page, is_page, picture_file, tag, write_figures, write_picture
+from keel.text_vectors import PooledOutput
 
 BY = (
     "Method. gradients: integrated gradients on the input embeddings; occlusion: change of the score without the word; "
@@ -38,7 +45,7 @@ STEPS_HELP = (
     "error is above 2%."
 )
 
-__all__ = ["attention", "explain_prediction"]
+__all__ = ["attention", "explain_prediction", "retrieval"]
 
 
 def attention(
@@ -134,6 +141,41 @@ def write_attention(path: str | Path, found: Attention) -> Path:
     lead = f"{found.title[0].upper()}{found.title[1:]}: {sizes}, {over} {what}."
     view = HeadWeights(found.queries, found.keys, layers, heads, found.weights, titles, found.kind == "cross")
     return attention_page(f"Attention in {found.model}", lead, view, figures).write(path)
+
+
+@enforces_bounds
+def retrieval(
+    model: ModelSource,
+    pairs: Source,
+    *,
+    center: Annotated[
+        bool, Doc("Subtract the mean vector of each language, which removes what languages differ in.")
+    ] = False,
+    pool: Annotated[PooledOutput, Doc("Pooling over tokens.")] = "mean",
+    sample: Annotated[int, Ge(0), Doc("Pairs to compare, a seeded sample; 0: all.")] = 1000,
+    seed: Annotated[int, Ge(0), Doc("Random seed of the sample.")] = 0,
+    out: Annotated[str | Path | None, Doc("Write the curve over layers as a figure, .svg or .html.")] = None,
+    columns: Columns | None = None,
+    on_event: OnEvent = ignore,
+    **settings: Unpack[ColumnKeywords],
+) -> Retrieval:
+    """Retrieval of translations in every layer: how often the nearest sentence of the other language, by cosine
+    similarity among all given ones, is the right one, in both directions.
+
+    `pairs` has a sentence and its translation in each row (a table, a list of pairs), or is two parallel files.
+    """
+    path = None if out is None else picture_file(out)
+    (roles,) = route_settings(merge_settings(settings, columns=columns), Columns())
+    read = read_aligned(pairs, roles, on_event)
+    found = retrieve_translations(
+        load_model(model, on_event), read, center=center, pool=pool, sample=sample, seed=seed, on_event=on_event
+    )
+    if path is not None:
+        centered = ", mean-centred by language" if found.centered else ""
+        caption = f"Accuracy@1 among {found.count:,} sentences by cosine similarity{centered}; best: {found.best.name}."
+        chart = lines(found.curves(), across="layer", upward="accuracy@1")
+        write_figures(path, f"{found.model}: retrieval of translations", [(chart, caption)])
+    return found
 
 
 @enforces_bounds

@@ -16,7 +16,10 @@ from keel.cli.command import (
     model_flag,
     optional_value,
     prompt_of,
+    section,
 )
+from keel.cli.training_commands import labelled_source
+from keel.data.examples import Columns
 from keel.errors import UsageError
 from keel.events import note
 from keel.report.attribution_figure import largest_value, terminal_text
@@ -48,6 +51,25 @@ def attention(options: Namespace, console: Console) -> Answer:
         what = f"--json would print {found.weights.size:,} weights"
         raise UsageError(f"{what}: choose some with --layer and --head, or use keel.attention in Python")
     return Answer(lines=found.lines(), data=found.to_dict() if options.json else None)
+
+
+@command(
+    "inspect",
+    "MODEL FILE [FILE]",
+    argument("model", "MODEL", "A model, or its folder."),
+    argument("files", "FILE", "Sentences with their translations: a table, or two parallel files.", nargs="+"),
+    arguments_of(inspection.retrieval, out="FILE", sample="N"),
+    section("columns", Columns(), only=("text_column", "label_column", "encoding", "separator")),
+    device_flags,
+)
+def retrieval(options: Namespace, console: Console) -> Answer:
+    """How often a sentence's nearest neighbour in another language is its translation, in every layer."""
+    found = inspection.retrieval(
+        load(options, console), labelled_source(options.files), on_event=console, **options.settings
+    )
+    if "out" in options.settings:
+        note(console, f"figure: {options.settings['out']}")
+    return Answer(lines=found.lines(), data=found.to_dict())
 
 
 @command(
