@@ -32,6 +32,7 @@ SHORTER = {
     "ulmfit wiki.txt --size mini": "ulmfit wiki.txt --size tiny --text.vocabulary 400 --system.bptt 32 --batch 8",
     "electra wiki.txt --size small": "electra wiki.txt --system.layers 1 --system.width 64 --batch 8",
     "bert wiki.txt --size mini": f"bert wiki.txt {TINY}",
+    "chinese.txt --size mini": f"chinese.txt {TINY}",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
@@ -82,6 +83,13 @@ def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path
     choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
     (folder / "french.tsv").write_text("good night\tbonne nuit\nmorning\tmatin\n")
     (folder / "questions.jsonl").write_text(choices * 3)
+    german = [f"Der Bauer {number} wohnt im Tal. Er sieht das Feld." for number in range(40)]
+    (folder / "german.txt").write_text("\n\n".join(german) + "\n", encoding="utf-8")
+    (folder / "chinese.txt").write_text("农夫住在山谷里。他看见了船。\n\n" * 40, encoding="utf-8")
+    (folder / "german.tsv").write_text("good night\tgute Nacht\nmorning\tMorgen\na boat\tein Boot\n", encoding="utf-8")
+    rows = ["der Bauer ist nett\tgood", "der Pilot kam spät\tbad"] * 20
+    for name in ("train_de.tsv", "test_de.tsv"):
+        (folder / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder
 
