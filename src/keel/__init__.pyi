@@ -12,6 +12,7 @@ from keel.api.finetuning import *
 from keel.api.glue_benchmark import *
 from keel.api.inference import *
 from keel.api.inspection import *
+from keel.api.maps import *
 from keel.api.pretraining import *
 from keel.api.probing import *
 from keel.api.prompting import *
@@ -39,6 +40,7 @@ from keel.explain.perplexity import Perplexity as Perplexity
 from keel.explain.probe_curves import LayerProbes as LayerProbes
 from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.sentence_retrieval import Retrieval as Retrieval
+from keel.explain.text_clusters import Clusters as Clusters
 from keel.explain.word_attributions import Explanation as Explanation
 from keel.explain.word_senses import Senses as Senses
 from keel.formats.stored_model import Vectors as Vectors

@@ -24,7 +24,7 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
          "select_by", "sweep_minutes", "tasks", "tensorboard",
          "threads", "tokenizer", "tokens", "top", "top_k", "trace", "train", "unfreeze", "vocabulary",
          "warmup", "words", "head_dim", "width", "against",
-         "calibrate", "class_weights", "corpus", "equal", "normalize", "separator", "suspects", "threshold",
+         "calibrate", "class_weights", "clusters", "corpus", "equal", "normalize", "separator", "suspects", "threshold",
          "train_sizes", "transfer", "word_ngrams", "workers", "autotune"}  # fmt: skip
 """Arguments that messages name as flags; `Validated` adds all settings."""
 KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"

@@ -147,6 +147,7 @@ DATA_ENTRIES: dict[str, Entry] = {
     "predict": lambda models, source: predicted(models.classifier, source),
     "nearest": lambda models, source: keel.nearest("the film", model=models.classifier, among=source),
     "senses": lambda models, source: keel.senses("film", source, model=models.classifier).to_dict(),
+    "clusters": lambda models, source: keel.clusters(source, model=models.classifier, clusters=2).to_dict(),
     "perplexity": lambda models, source: keel.perplexity(models.gpt, source).to_dict(),
     "pretrain": trained,
     "check": lambda models, source: facts(keel.check(source)),
@@ -188,6 +189,8 @@ MISSING_IS_EMPTY = (
     "segment",
 )
 WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "retrieval", "runs", "word_map", *(f"Model.{name}" for name in
+MISSING_IS_EMPTY = ("predict", "nearest", "senses", "clusters", "Model.predict", "Model.encode", "embed", "segment")
+WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "runs", "word_map", *(f"Model.{name}" for name in
                  ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
                   "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
 

@@ -195,10 +195,10 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     for wrong, message in {
         ("--words", "kong kang", *out): "did you mean 'king'",
         ("--pairs", "king", *out): "is no pair",
-        ("--words", "king", *out): "two words or more",
+        ("--words", "king", *out): "two words or texts or more",
         ("--out", str(tmp_path / "map.gif")): "must end in .svg",
         ("--out", str(tmp_path / "no" / "map.svg")): "cannot be written",
-        ("--words", "king queen", "--by", "tsne", *out): "five words or more",
+        ("--words", "king queen", "--by", "tsne", *out): "five points or more",
     }.items():
         assert main(["map", str(file), *wrong]) in (1, 2)
         assert message in capsys.readouterr().err

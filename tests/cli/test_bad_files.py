@@ -25,6 +25,8 @@ VERBS = {
     "generate": ["generate", "FILE", "--model", "NGRAM"],
     "nearest": ["nearest", "boat", "--in", "FILE", "--model", "base"],
     "senses": ["senses", "boat", "--in", "FILE", "--model", "base"],
+    "clusters": ["clusters", "FILE", "--model", "base"],
+    "map": ["map", "base", "--in", "FILE", "--out", "new.html"],
     "recipe": ["pretrain", "bert", "train.tsv", "--recipe", "FILE", "--out", "new"],
     "info": ["info", "FILE"],
     "model": ["predict", "FILE", "train.tsv"],

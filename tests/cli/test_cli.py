@@ -243,6 +243,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "trace": ["the baker", "--model", folder / "base"],
         "runs": [folder / "tuned", folder / "mixed"],
         "map": [folder / "base", "--top", "20", "--out", tmp_path / "map.html"],
+        "clusters": [folder / "test.tsv", "--model", folder / "base", "--clusters", "2"],
         "odd": ["the", "a", "i", "--model", folder / "base"],
         "info": [folder / "tuned"],
         "convert": [folder / "base", tmp_path / "new"],

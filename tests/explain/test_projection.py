@@ -83,7 +83,7 @@ def test_equal_and_narrow_vectors_have_a_layout(vectors: np.ndarray) -> None:
 
 
 def test_too_few() -> None:
-    with pytest.raises(UsageError, match="two points or more"):
+    with pytest.raises(UsageError, match="two words or texts or more"):
         project(np.ones((1, 3)))
     for by in ("tsne", "umap"):
         with pytest.raises(UsageError, match="needs five points or more, not 4"):

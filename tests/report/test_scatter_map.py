@@ -54,6 +54,24 @@ def test_overlapping_points_are_plotted_and_counted() -> None:
     assert without == 80 - len(boxes(svg)) > 0
 
 
+def test_groups_are_coloured_and_named() -> None:
+    points = np.random.default_rng(0).normal(size=(60, 2)) + 9 * np.eye(2)[np.arange(60) % 2]
+    svg, _ = draw_map([f"w{n}" for n in range(60)], points, groups=np.arange(60) % 2, group_names=["a, b", "c, d"])
+    assert len({circle.get("style") for circle in svg.iter("circle")}) == 2
+    assert {"a, b", "c, d"} <= {*boxes(svg)}
+    svg, without = draw_map(["a text"] * 60, points, groups=np.arange(60) % 2, group_names=["a", "b"], labelled=False)
+    assert [*boxes(svg)] == ["a", "b"]
+    assert without == 0
+
+
+def test_many_words_have_labels_of_the_most_frequent_ones() -> None:
+    svg, without = draw_map([f"w{n}" for n in range(5_000)], np.random.default_rng(0).uniform(size=(5_000, 2)))
+    labels = boxes(svg)
+    assert 100 < len(labels) <= 300
+    assert "w0" in labels
+    assert without == 5_000 - len(labels)
+
+
 def test_a_picture_in_a_file_of_its_own_is_whole(tmp_path: Path) -> None:
     svg, _ = draw_map(["<a>", "皇帝"], np.array([[0.0, 0.0], [1.0, 1.0]]))
     path = write_picture(tmp_path / "map.svg", svg)

@@ -1,4 +1,4 @@
-"""Word vectors: nearest neighbours, analogies, similarity, odd one out, word senses, and a map."""
+"""Word vectors: nearest neighbours, analogies, similarity, odd one out, and word senses."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,24 +16,16 @@ from keel.data.text_inputs import require_text, text_inputs
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.approximate_search import build_index
-from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace, unit_vectors
-from keel.explain.projection import ProjectionMethod, project
+from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace
 from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
-from keel.model import Model
 from keel.report.charts import heat_map
-from keel.report.html_page import Page, is_page, picture_file, tag, write_figures, write_picture
-from keel.report.map_script import SCRIPT
-from keel.report.scatter_map import draw_map
+from keel.report.html_page import picture_file, write_figures
 
-__all__ = ["analogy", "nearest", "odd", "senses", "similarity", "word_map"]
+__all__ = ["analogy", "nearest", "odd", "senses", "similarity"]
 
 SEPARATORS = re.compile("[\\s,，、;；]+")
-MAP_BUTTONS = {"in": "+", "out": "−", "reset": "Reset", "png": "PNG"}
 MAX_SENSES = 60
 """Uses of a word that a figure shows."""
-MAX_LISTED = 10
-"""Unknown words that a message lists."""
-COLON = re.compile("[:：]")
 
 
 def nearest(
@@ -58,7 +50,7 @@ def nearest(
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
     known = load_model(model or default_model("encoder", query, on_event), on_event)
-    texts = _read_texts(among, settings, on_event)
+    texts = read_texts(among, settings, on_event)
     space = VectorSpace(texts, known.encode(texts, on_event=on_event))
     return space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
 
@@ -117,7 +109,7 @@ def senses(
     """
     path = None if out is None else picture_file(out)
     require_text(word, "the word")
-    texts = _read_texts(sentences, settings, on_event)
+    texts = read_texts(sentences, settings, on_event)
     uses = find_uses(word, texts)
     used = {use.text for use in uses}
     if without := sum(text not in used for text in texts):
@@ -145,89 +137,11 @@ def write_senses(path: str | Path, found: Sequence[Senses]) -> Path:
     return write_figures(picture_file(path), f"Senses of {found[0].word!r}", figures, layout="broad")
 
 
-def word_map(
-    model: ModelSource,
-    *,
-    out: str | Path,
-    words: Annotated[str | Sequence[str], Doc('Words to show: "A B C".')] = (),
-    pairs: Annotated[str | Sequence[tuple[str, str]], Doc('Words to connect by arrows: "A:B C:D".')] = (),
-    top: Annotated[int, Doc("Show the N most frequent words too; 200 if no words are given.")] = 0,
-    by: Annotated[ProjectionMethod, Doc("Projection to the plane: PCA or t-SNE.")] = "pca",
-    title: Annotated[str, Doc("Title of the page; default: the model's name.")] = "",
-    seed: Annotated[int, Doc("Random seed of t-SNE.")] = 0,
-    on_event: OnEvent = ignore,
-) -> Path:
-    """Draw a 2D map of words (PCA or t-SNE) as a figure: the given words and the `top` most frequent ones.
-
-    `pairs`, such as "king:queen man:woman", are connected by arrows. Default: the 200 most frequent words. Unknown
-    words are left out with a note. A page fits the screen, zooms and pans, and saves the picture as PNG.
-    """
-    path = picture_file(out)
-    space = load_vectors(model, on_event)
-    arrow_words = _pairs(pairs)
-    named = [
-        *(word for pair in arrow_words for word in pair),
-        *(SEPARATORS.split(words) if isinstance(words, str) else words),
-    ]
-    wanted = [word for word in named if word]
-    unknown = [word for word in dict.fromkeys(wanted) if space.find(word) is None]
-    if unknown and len(unknown) == len(set(wanted)):
-        space.row(unknown[0])  # the error suggests a word
-    arrow_words = [pair for pair in arrow_words if not set(pair) & set(unknown)]
-    rows = [space.row(word) for word in wanted if word not in unknown]
-    frequent = [row for row, word in enumerate(space.words) if any(map(str.isalpha, word))]
-    rows = list(dict.fromkeys([*rows, *frequent[: top or (0 if rows else 200)]]))
-    units = space.units(rows)
-    points, explained_variance = project(units, by, seed)
-    index = {row: number for number, row in enumerate(rows)}
-    arrows = [(index[space.row(one)], index[space.row(other)]) for one, other in arrow_words]
-    picture, unnamed = draw_map([space.words[row] for row in rows], points, arrows)
-    caption = [f"{len(rows):,} words by {'t-SNE' if by == 'tsne' else 'PCA'}."]
-    if explained_variance is not None:
-        caption.append(f"The two components explain {explained_variance:.0%} of the variance.")
-    if len(arrows) > 1:
-        caption.append(f"Mean cosine between the arrows, in all dimensions: {_parallel(units, arrows):.2f}.")
-    if unknown:
-        listed = ", ".join(map(repr, unknown[:MAX_LISTED])) + (", ..." if len(unknown) > MAX_LISTED else "")
-        caption.append(f"Left out, as unknown to the model: {listed}.")
-    if unnamed:
-        caption.append(f"{unnamed:,} points have no room for a label; hover to see it.")
-    note(on_event, " ".join(caption))
-    name = model.card.title if isinstance(model, Model) else Path(model).name
-    title = title or f"{name}: a map"
-    picture.insert(0, tag("title", title))
-    if not is_page(path):
-        return write_picture(path, picture)
-    page = Page(title, layout="fit")
-    page.figure(picture, " ".join(caption))
-    page.script(SCRIPT, **MAP_BUTTONS)
-    return page.write(path)
-
-
-def _read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -> list[str]:
+def read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -> list[str]:
+    """The texts of a file, list or table."""
     (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns.for_texts(), on_event=on_event)
     return [example.text for example in examples]
-
-
-def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    if not isinstance(pairs, str):
-        return list(pairs)
-    found = [tuple(COLON.split(pair)) for pair in SEPARATORS.split(pairs) if pair]
-    for pair in found:
-        if len(pair) != 2 or not all(pair):
-            raise UsageError(
-                f"{':'.join(pair)!r:.60} is no pair: write two words with a colon between them, as king:queen"
-            )
-    return [(one, other) for one, other in found]
-
-
-def _parallel(vectors: np.ndarray, arrows: list[tuple[int, int]]) -> float:
-    """Mean pairwise cosine of the difference vectors."""
-    start, end = np.array(arrows).T
-    units, _ = unit_vectors(vectors[end] - vectors[start])
-    cosines = units @ units.T
-    return float(cosines[~np.eye(len(arrows), dtype=bool)].mean())
 
 
 def _non_zero(vector: np.ndarray, text: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Commands of word vectors: nearest, analogy, odd, similarity, senses, map."""
+"""Commands of word vectors: nearest, analogy, odd, similarity, senses."""
 
 from argparse import Namespace
 
@@ -91,19 +91,6 @@ def senses(options: Namespace, console: Console) -> Answer:
     if out is not None:
         note(console, f"figure: {vectors.write_senses(out, results)}")
     return Answer(lines=lines, data=data)
-
-
-@command(
-    "use",
-    'MODEL [--words "A B C"] [--out FILE]',
-    argument("model", "MODEL", "A model folder, or a word vector file."),
-    arguments_of(vectors.word_map, words='"A B C"', pairs='"A:B C:D"'),
-    argument("--out", "FILE", "The file: .svg, .pdf, .png or .html. [map.html]", default="map.html"),
-)
-def map_(options: Namespace, console: Console) -> Answer:
-    """2D map of word vectors: SVG or HTML."""
-    path = vectors.word_map(options.model, out=options.out, on_event=console, **options.settings)
-    return Answer(lines=[str(path)], data={"map": str(path)})
 
 
 def _neighbors(found: list[Neighbor]) -> Answer:

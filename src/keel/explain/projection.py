@@ -36,7 +36,7 @@ def project(
     if by not in get_args(ProjectionMethod):
         raise UsageError(f"--by must be one of {', '.join(get_args(ProjectionMethod))}, not {by!r}")
     if len(vectors) < 2:
-        raise UsageError("a map needs two points or more: name words with --words or --pairs, or use --top 200")
+        raise UsageError("a map needs two words or texts or more: name words with --words or --pairs, or use --top 200")
     if by == "pca":
         return principal_components(vectors, 2)
     if len(vectors) < 5:

@@ -3,7 +3,9 @@
 k-means++ starts (Arthur & Vassilvitskii 2007), silhouette (Rousseeuw 1987), class-based TF-IDF (Grootendorst 2022).
 """
 
+import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +29,12 @@ STEPS = 100
 WEAK = 0.1
 """Mean silhouette below which the clusters are reported as weak."""
 TYPICAL, EXAMPLES, EXCERPT = 10, 3, 72
+LIFT = 2
+"""How many times as frequent a typical word is in its cluster as in the others, at least."""
 NAME_WORDS = 3
 """Typical words in the name of a cluster."""
+COLUMNS = 80
+"""Columns of a terminal."""
 WORD = re.compile(r"[^\W\d_]")
 
 
@@ -86,7 +92,7 @@ class Clusters:
                 lines += [f"   {_excerpt(example)}" for example in each.examples]
         if self.tried:
             shown = ", ".join(f"{count}: {value:.3f}" for count, value in self.tried.items())
-            lines += ["", f"silhouette by number of clusters: {shown}"]
+            lines += ["", *textwrap.wrap(f"silhouette by number of clusters: {shown}", COLUMNS)]
         return [*lines, "", self.note] if self.note else lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,21 +202,23 @@ def silhouette(units: np.ndarray, groups: np.ndarray) -> float:
 def class_tf_idf(counts: Sequence[Counter[str]]) -> list[list[TypicalWord]]:
     """Words of each class by class-based TF-IDF, in descending order.
 
-    W(t, c) = tf(t, c) log(1 + A / tf(t)) of Grootendorst 2022, where A is the mean number of words per class, with the
-    square root of the share of t in class c as tf(t, c) (`reduce_frequent_words` of BERTopic), since function words
-    come first otherwise.
+    W(t, c) = tf(t, c) log(1 + A / tf(t)) (Grootendorst 2022), where A is the mean number of words per class. Words less
+    than twice as frequent in the class as in the others are left out, since function words come first otherwise.
     """
     totals: Counter[str] = Counter()
     for each in counts:
         totals.update(each)
-    mean = sum(totals.values()) / max(1, len(counts))
+    every = sum(totals.values())
+    mean = every / max(1, len(counts))
     found: list[list[TypicalWord]] = []
     for each in counts:
-        size = max(1, sum(each.values()))
-        scored = ((word, (n / size) ** 0.5 * np.log(1 + mean / totals[word])) for word, n in each.items())
-        found.append(
-            [TypicalWord(word, float(score)) for word, score in sorted(scored, key=lambda one: (-one[1], one[0]))]
-        )
+        size = sum(each.values())
+        scored = [
+            TypicalWord(word, count * math.log(1 + mean / totals[word]))
+            for word, count in each.items()
+            if count * (every - size) >= LIFT * (totals[word] - count) * size
+        ]
+        found.append(sorted(scored, key=lambda one: (-one.score, one.word)))
     return found
 
 

@@ -146,7 +146,7 @@ function label(text, x, y, size, colour, bold, centered) {
   wide *= ratio;
   const left = centered ? x - wide / 2 : x, half = 0.62 * size;
   if (!free(left - 2, y - half, left + wide + 2, y + half)) return false;
-  context.fillStyle = css(colours.paper, 0.72);
+  context.fillStyle = css(colours.paper, 0.76);
   context.fillRect(left - 2, y - half, wide + 4, 2 * half);
   context.fillStyle = css(colour);
   context.fillText(text, left, y);
@@ -177,7 +177,7 @@ function drawLabels(diameter) {
   context.font = `600 ${1.1 * size}px ${family}`;
   middles.forEach(([x, y], number) => {
     if (chosen < 0 || chosen === number)
-      label(short(facts.clusters[number], 46), toX(x), toY(y), 1.1 * size, palette[number], true, true);
+      label(short(facts.clusters[number], 46), toX(x), toY(y), 1.1 * size, colours.ink, true, true);
   });
   context.font = `${size}px ${family}`;
   let shown = 0, tries = 0;
@@ -338,7 +338,8 @@ stage.addEventListener("pointermove", event => {
   pointers.set(event.pointerId, now);
 });
 for (const kind of ["pointerup", "pointercancel"]) stage.addEventListener(kind, event => {
-  if (pointers.delete(event.pointerId) && kind === "pointerup" && !dragged) choosePoint(nearestTo(...placeInPixels(event)));
+  const clicked = pointers.delete(event.pointerId) && kind === "pointerup" && !dragged;
+  if (clicked) choosePoint(nearestTo(...placeInPixels(event)));
 });
 stage.addEventListener("pointerleave", event => say(event, -1));
 stage.addEventListener("dblclick", event => zoom(2, ...placeInPixels(event)));
