@@ -221,6 +221,22 @@ def test_a_map_page_fits_the_screen_and_leaves_out_unknown_words(
     assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org/2000/svg)|@import", html.replace("link.href =", ""))
 
 
+def test_neighbours_have_a_figure(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nearest", "king", "--model", str(file), "--top", "3", "--out", str(tmp_path / "near.html")]) == 0
+    assert "near.html" in capsys.readouterr().err
+    html = (tmp_path / "near.html").read_text(encoding="utf-8")
+    assert html.count("<svg") == 2
+    assert html.count("<rect") == 3
+    assert html.count("<circle") == 4, "the word and its neighbours"
+    texts = [f"the queen <{'x' * 200}>", "an apple"]
+    picture = keel.nearest("king", model=file, among=texts, out=tmp_path / "near.svg")
+    svg = (tmp_path / "near.svg").read_text(encoding="utf-8")
+    assert svg.count("<rect") == len(picture) == 2
+    assert "the queen &lt;xxx" in svg
+    with pytest.raises(UsageError, match="must end in"):
+        keel.nearest("king", model=file, out=tmp_path / "near.gif")
+
+
 def test_senses_and_layers_write_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["the <bank> of a river", "a bank lends money", "the old bank", "bank and bank"]
     system = keel.Bert(layers=2, width=16, head_dim=16, max_positions=32, sequence_length=32)

@@ -17,13 +17,17 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.approximate_search import build_index
 from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace
+from keel.explain.projection import project
 from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
-from keel.report.charts import heat_map
+from keel.report.charts import Bar, bars, heat_map
 from keel.report.html_page import picture_file, write_figures
+from keel.report.scatter_map import draw_map
 
 __all__ = ["analogy", "nearest", "odd", "senses", "similarity"]
 
 SEPARATORS = re.compile("[\\s,，、;；]+")
+MAX_NEIGHBORS, NAME_LENGTH = 100, 60
+"""Neighbours that a figure shows, and characters of each."""
 MAX_SENSES = 60
 """Uses of a word that a figure shows."""
 
@@ -35,24 +39,46 @@ def nearest(
     among: Source | None = None,
     top: Annotated[int, Doc("Neighbours to show.")] = 10,
     approximate: Annotated[bool, Doc("Approximate search by an HNSW index, built once and cached.")] = False,
+    out: Annotated[str | Path | None, Doc("Write the neighbours as a figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
 ) -> list[Neighbor]:
     """The nearest neighbours of a word or, with `among`, the texts of a file or list nearest to a text.
 
     By default, the vectors are those of the bundled word vectors, or of the bundled encoder with `among`. `approximate`
-    searches an HNSW index of the vocabulary, which is built once and cached.
+    searches an HNSW index of the vocabulary, which is built once and cached. `out` is the file of a figure: a page
+    also shows a map of the neighbours.
     """
+    path = None if out is None else picture_file(out)
     require_text(query, "the query")
     if among is None:
         space = load_vectors(model or default_model("word vectors", query, on_event), on_event)
-        return space.nearest(query, top=top, search=build_index(space, on_event) if approximate else None)
+        found = space.nearest(query, top=top, search=build_index(space, on_event) if approximate else None)
+        if path is not None:
+            write_neighbors(path, query, found, space.directions([query, *(each.word for each in found)]))
+        return found
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
     known = load_model(model or default_model("encoder", query, on_event), on_event)
     texts = read_texts(among, settings, on_event)
     space = VectorSpace(texts, known.encode(texts, on_event=on_event))
-    return space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
+    found = space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
+    if path is not None:
+        write_neighbors(path, query, found)
+    return found
+
+
+def write_neighbors(path: str | Path, query: str, found: Sequence[Neighbor], vectors: np.ndarray | None = None) -> Path:
+    """Write the cosines of neighbours as bars and, on a page, a map of the query and them by their `vectors`."""
+    rows = [Bar(name=_shortened(each.word), value=each.score) for each in found[:MAX_NEIGHBORS]]
+    figures = [(bars(rows, digits=3), f"Cosine to {query!r:.60}.")]
+    if vectors is not None and len(found) > 1:
+        points, explained_variance = project(vectors)
+        groups = np.minimum(np.arange(len(points)), 1)
+        picture, _ = draw_map([query, *(each.word for each in found)], points, groups=groups)
+        caption = f"{query!r:.60} and its neighbours by PCA; the two components explain"
+        figures.append((picture, f"{caption} {explained_variance:.0%} of the variance."))
+    return write_figures(picture_file(path), f"Neighbours of {query!r:.60}", figures)
 
 
 def analogy(
@@ -142,6 +168,11 @@ def read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -
     (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns.for_texts(), on_event=on_event)
     return [example.text for example in examples]
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= NAME_LENGTH else f"{line[: NAME_LENGTH - 1]}…"
 
 
 def _non_zero(vector: np.ndarray, text: str) -> np.ndarray:

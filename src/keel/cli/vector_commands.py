@@ -20,13 +20,16 @@ TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
     argument("query", "WORD|TEXT", "A word; with --in, a text."),
     model_flag(),
     argument("--in", "FILE", "Search the texts of this file instead of words.", dest="among"),
-    arguments_of(vectors.nearest),
+    arguments_of(vectors.nearest, out="FILE"),
     TEXT_COLUMNS,
 )
 def nearest(options: Namespace, console: Console) -> Answer:
     """Nearest neighbours of a word or a text."""
     model, among = options.model, options.among
-    return _neighbors(vectors.nearest(options.query, model=model, among=among, on_event=console, **options.settings))
+    found = vectors.nearest(options.query, model=model, among=among, on_event=console, **options.settings)
+    if "out" in options.settings:
+        note(console, f"figure: {options.settings['out']}")
+    return _neighbors(found)
 
 
 @command(

@@ -90,7 +90,7 @@ def polyline(points: Iterable[tuple[float, float]], name: str, kind: str, style:
 
 def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
     """Horizontal bars from zero with their values, intervals as lines and single runs as rings."""
-    left, right, step = 190, 60, 40
+    left, right, step = min(max(190.0, *(text_width(bar.name) + 24 for bar in rows)), 440.0), 60, 40
     top = max((max(bar.value, bar.high or 0.0, *bar.points) for bar in rows), default=0.0)
     ticks = ticks_between(0.0, top)
     scale = (WIDTH - left - right) / (ticks[-1] or 1.0)
@@ -103,7 +103,7 @@ def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
     for number, bar in enumerate(rows):
         middle = step * number + step / 2
         end = left + scale * bar.value
-        shape = {"x": left, "y": middle - 11, "width": end - left, "height": 22, "rx": 2}
+        shape = {"x": left, "y": middle - 11, "width": max(0.0, end - left), "height": 22, "rx": 2}
         svg.append(tag("text", bar.name, x=left - 12, y=middle + 4.5, text_anchor="end"))
         svg.append(tag("rect", class_="mark" if bar.highlighted else "plain", **shape))
         if bar.low is not None and bar.high is not None:
