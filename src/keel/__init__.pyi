@@ -4,6 +4,7 @@ The verbs, their settings and predictions are the `__all__` of their modules; th
 """
 # ruff: noqa: F403
 
+from keel.api.bias import *
 from keel.api.comparison import *
 from keel.api.conversion import *
 from keel.api.evaluation import *
@@ -33,6 +34,7 @@ from keel.errors import Interrupted as Interrupted
 from keel.errors import KeelError as KeelError
 from keel.errors import UsageError as UsageError
 from keel.explain.attention_weights import Attention as Attention
+from keel.explain.bias_report import BiasReport as BiasReport
 from keel.explain.layer_weights import Layers as Layers
 from keel.explain.layer_weights import LayersByTask as LayersByTask
 from keel.explain.nearest_neighbors import Neighbor as Neighbor

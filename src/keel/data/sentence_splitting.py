@@ -1,7 +1,7 @@
 """Sentence splitting, for English, Chinese and languages with their punctuation."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 # One pattern for both languages, also mixed. It begins with a character class, which the regex engine finds fast, and
@@ -48,6 +48,8 @@ STARTERS = _words(
 WORD = re.compile(r"[\"'“‘«(\[]*(\w+)")
 CJK = "\u3400-\u4dbf\u4e00-\u9fff"
 CHINESE = re.compile(f"[{CJK}]")
+VOCABULARY_SAMPLE = 20_000
+"""Words of a vocabulary by which its language is detected."""
 LONG_WORD = 1000
 NO_WORD = re.compile(rf"(?<![^\s\u3000-\u9fff])[^\s\u3000-\u9fff]{{{LONG_WORD},}}")
 """Character runs that are data rather than words."""
@@ -95,6 +97,12 @@ def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
         following = WORD.match(text, end)
         return following is not None and following[1] not in STARTERS
     return False
+
+
+def vocabulary_language(words: Sequence[str]) -> Literal["en", "zh"]:
+    """Chinese if more than a fifth of the words contain Chinese characters, else English."""
+    sample = words[:VOCABULARY_SAMPLE]
+    return "zh" if sum(bool(CHINESE.search(word)) for word in sample) * 5 > len(sample) else "en"
 
 
 def detokenize(text: str) -> str:

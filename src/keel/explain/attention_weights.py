@@ -15,7 +15,7 @@ from torch import Tensor
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.attention_inputs import AttentionKind, decoder_input, encoder_input
+from keel.explain.attention_inputs import AttentionInput, AttentionKind, decoder_input, encoder_input
 from keel.explain.text_tokens import Merge, find_word, merge_columns, merge_rows
 from keel.model import Model
 from keel.nn.encoder import SelectedLayers
@@ -240,16 +240,7 @@ def attention_weights(
         if kind not in ("auto", given.kind):
             raise UsageError(f"{title} has {TITLES[given.kind]} only: leave out --kind")
     rows, columns = _numbers(layers, given.layers, "layer"), _numbers(heads, given.heads, "head")
-    recorded: dict[int, np.ndarray] = {}
-
-    def record(name: str, layer: int, value: Tensor) -> None:
-        if name in RECORDED[given.kind]:
-            weights = value[0] if value.ndim == 4 else value  # seq2seq has one head: [1, target, source]
-            recorded[layer] = weights[[column - 1 for column in columns]].float().cpu().numpy()
-
-    with torch.inference_mode(), eval_mode(model.encoder), eval_mode(task):
-        given.run(SelectedLayers(record, {row - 1 for row in rows}))
-    weights = np.stack([recorded[row - 1] for row in rows])  # [layers, heads, queries, keys]
+    weights = record_weights(model, given, rows, columns)
     queries, keys = given.queries, given.keys
     uniform = np.ones(weights.shape[-2:], np.float32)
     uniform = np.tril(uniform) if given.kind == "decoder" else uniform
@@ -273,6 +264,20 @@ def attention_weights(
         to_word=to_word,
         to_positions=find_word(keys, texts, to_word, "to") if to_word else (),
     )
+
+
+def record_weights(model: Model, given: AttentionInput, layers: Sequence[int], heads: Sequence[int]) -> np.ndarray:
+    """[layers, heads, queries, keys] weights of an input in these layers and heads, numbered from 1."""
+    recorded: dict[int, np.ndarray] = {}
+
+    def record(name: str, layer: int, value: Tensor) -> None:
+        if name in RECORDED[given.kind]:
+            weights = value[0] if value.ndim == 4 else value  # seq2seq has one head: [1, target, source]
+            recorded[layer] = weights[[head - 1 for head in heads]].float().cpu().numpy()
+
+    with torch.inference_mode(), eval_mode(model.encoder), eval_mode(model.task):
+        given.run(SelectedLayers(record, {layer - 1 for layer in layers}))
+    return np.stack([recorded[layer - 1] for layer in layers])
 
 
 def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:

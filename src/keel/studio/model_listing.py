@@ -1,10 +1,9 @@
 """What a model is and what it can do: the facts that the studio's pages choose models by."""
 
-import re
 from typing import Any
 
 from keel.api.inference import predicts_next_sentence
-from keel.data.sentence_splitting import CJK
+from keel.data.sentence_splitting import vocabulary_language
 from keel.explain.prediction_scores import NAMES as EXPLAINED_TASKS
 from keel.explain.text_tracing import supports_trace
 from keel.formats.folder_architecture import WORD_HEAD
@@ -14,11 +13,6 @@ from keel.systems.capabilities import CausalLM, MaskedLM
 from keel.tasks.answer import SpanAnswering
 from keel.tasks.choose import MultipleChoice
 from keel.tasks.sequence_to_sequence import SequenceToSequence
-
-CHINESE_SHARE = 0.2
-"""Share of Chinese tokens above which a vocabulary is Chinese."""
-SAMPLE = 20_000
-"""Tokens of a vocabulary that are looked at."""
 
 
 def capabilities(model: Model) -> list[str]:
@@ -57,17 +51,10 @@ def describe(model: Model) -> dict[str, Any]:
         "labels": list(model.label_names),
         "parameters": sum(parameters.values()),
         "vocabulary": len(model.tokenizer),
-        "language": language_of(model),
+        "language": vocabulary_language([model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]),
         "layers": len(encoder.blocks()),
         "heads": attention[0].heads if attention else 0,
         "card": {name: value for name, value in card.items() if value},
         "scores": model.card.score_texts(),
         "can": capabilities(model),
     }
-
-
-def language_of(model: Model) -> str:
-    """zh for a vocabulary with many Chinese words, else en: the language of the examples that pages offer."""
-    tokens = [model.tokenizer.token_of(number) for number in range(min(len(model.tokenizer), SAMPLE))]
-    chinese = sum(bool(re.search(f"[{CJK}]", token)) for token in tokens)
-    return "zh" if chinese > CHINESE_SHARE * len(tokens) else "en"
