@@ -190,7 +190,7 @@ MISSING_IS_EMPTY = (
 )
 WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "retrieval", "runs", "word_map", *(f"Model.{name}" for name in
 MISSING_IS_EMPTY = ("predict", "nearest", "senses", "clusters", "Model.predict", "Model.encode", "embed", "segment")
-WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "runs", "word_map", *(f"Model.{name}" for name in
+WITHOUT_TEXTS = {"bias", "compare", "convert", "glue", "layers", "runs", "word_map", *(f"Model.{name}" for name in
                  ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
                   "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
 

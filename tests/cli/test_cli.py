@@ -221,6 +221,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
 
     monkeypatch.setattr("keel.demo.run", demo)
     monkeypatch.setattr("keel.studio.server.serve", lambda *given: None)
+    (tmp_path / "vectors.txt").write_text("she 1 0\nhe 0 1\nnurse 1 0.5\n")
     words = {
         "check": [folder / "train.tsv", folder / "test.tsv"],
         "pretrain": ["bert", english_corpus, *tiny, "--steps", "1", "--out", tmp_path / "new"],
@@ -243,6 +244,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "trace": ["the baker", "--model", folder / "base"],
         "runs": [folder / "tuned", folder / "mixed"],
         "map": [folder / "base", "--top", "20", "--out", tmp_path / "map.html"],
+        "bias": ["--model", tmp_path / "vectors.txt"],
         "clusters": [folder / "test.tsv", "--model", folder / "base", "--clusters", "2"],
         "odd": ["the", "a", "i", "--model", folder / "base"],
         "info": [folder / "tuned"],

@@ -207,7 +207,7 @@ def _attention_figure(found: PronounAttention) -> tuple[object, str]:
         f"Contrast of attention in percent: how much more {first!r} than {second!r} attends to the first of two "
         f"occupations such as {one} and {other}, in {found.templates} templates with {len(found.pairs)} pairs in both "
         f"orders. Of {decided.size} heads {above} have an interval above 0 and {below} below; "
-        f"{0.05 * decided.size:.0f} would by chance."
+        f"by chance it would be up to {0.1 * decided.size:.0f}."
     )
     return picture, caption
 

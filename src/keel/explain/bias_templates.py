@@ -30,7 +30,7 @@ class FilledTemplate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BiasTemplates:
-    """What a model is asked about pronouns and occupations."""
+    """Sentences and words about pronouns and occupations."""
 
     pronouns: Pair
     neutral: str

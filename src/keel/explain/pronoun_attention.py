@@ -94,7 +94,7 @@ class PronounAttention:
         ]
         if self.low is not None:
             lines.append(
-                f"{above} of {count} heads have an interval above 0, {below} below; {0.05 * count:.0f} would by chance"
+                f"{above} of {count} heads have an interval above 0, {below} below (by chance: up to {0.1 * count:.0f})"
             )
             lines.append("")
         columns = [(pronoun, occupation) for pronoun in self.pronouns for occupation in (one, other)]
@@ -157,10 +157,10 @@ def pronoun_attention(model: Model, templates: BiasTemplates, on_event: OnEvent 
                     given = encoder_input(model, title, (filled.text, ""), "none", on_event)
                     weights = record_weights(model, given, layers, heads)  # [layers, heads, queries, keys]
                     queries = _inside(given.queries, filled.spans["pronoun"])
-                    places = [_inside(given.keys, filled.spans[name]) for name in ("first", "second")]
-                    if not queries or not all(places):
+                    positions = [_inside(given.keys, filled.spans[name]) for name in ("first", "second")]
+                    if not queries or not all(positions):
                         raise KeelError(f"{filled.text!r:.80} is longer than the model reads: use shorter templates")
-                    for number, keys in enumerate(places):
+                    for number, keys in enumerate(positions):
                         occupation = number if order == 0 else 1 - number
                         share = weights[:, :, queries][..., keys].sum(-1).mean(-1)
                         found[i, j, order, k, occupation] = share

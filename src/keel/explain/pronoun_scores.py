@@ -299,9 +299,9 @@ def _mask_log_odds(
     with eval_mode(objective):
         for index in length_batches(lengths, BATCH, BATCH_TOKENS):
             batch = TokenBatch.pad([inputs[number] for number in index]).to(model.device)
-            places = torch.tensor([[positions[number]] for number in index], device=model.device)
+            slots = torch.tensor([[positions[number]] for number in index], device=model.device)
             pairs = torch.tensor([ids[number] for number in index], device=model.device)
-            logits = objective.masked_logits(batch, places)[:, 0].gather(1, pairs).double()
+            logits = objective.masked_logits(batch, slots)[:, 0].gather(1, pairs).double()
             found[index] = (logits[:, 0] - logits[:, 1]).cpu().numpy()
     return found
 

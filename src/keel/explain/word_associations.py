@@ -3,6 +3,7 @@ two others?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from math import comb
 from typing import Any
@@ -83,7 +84,7 @@ def association_test(
     effect = float(values[:size].mean() - values[size:].mean()) / spread
     count = comb(len(values), size)
     if count <= MOST_EXACT:
-        sums = np.array([values[list(chosen)].sum() for chosen in combinations(range(len(values)), size)])
+        sums = values[_partitions(len(values), size)].sum(1)
     else:
         rng = np.random.default_rng(seed)
         orders = rng.permuted(np.tile(np.arange(len(values)), (SAMPLES, 1)), axis=1)
@@ -101,6 +102,12 @@ def association_test(
         partitions=len(sums),
         exact=count <= MOST_EXACT,
     )
+
+
+@cache
+def _partitions(count: int, size: int) -> np.ndarray:
+    """[partitions, size] indices of the first set in all partitions of `count` words."""
+    return np.array([*combinations(range(count), size)])
 
 
 def _known(space: VectorSpace, words: Sequence[str]) -> list[str]:
