@@ -29,7 +29,7 @@ def test_models_are_listed_with_what_they_can_do(client: TestClient) -> None:
     assert models[CLASSIFIER]["labels"] == ["bad", "good"]
     assert not models[CLASSIFIER]["pair"]
     assert {"generate", "ask", "attention"} <= {*models[GPT]["can"]}
-    assert {"nearest"} <= {*models[WORDS]["can"]}
+    assert {"nearest", "bias"} <= {*models[WORDS]["can"]}
     assert "attention" not in models[WORDS]["can"]
     damaged = models["project/models/damaged"]
     assert damaged["error"]
@@ -94,6 +94,34 @@ def test_traces_have_all_tensors(client: TestClient, project: Path) -> None:
     assert len(longest.content) < 4_000_000
     models = {each["id"]: each for each in client.get("/api/models").json()["models"]}
     assert all("trace" in models[name]["can"] for name in (BERT, CLASSIFIER, GPT, WORDS))
+
+
+def test_a_map_of_words(client: TestClient) -> None:
+    found = post(client, "map", model=WORDS, top=50, clusters=2)
+    points = np.frombuffer(base64.b64decode(found["points"]), "<u2").reshape(-1, 2)
+    assert len(points) == len(found["names"]) > 5
+    assert points.max() == 65_535 == max(found["width"], found["height"])
+    groups = np.frombuffer(base64.b64decode(found["clusters"]["groups"]), np.uint8)
+    assert len(groups) == len(points)
+    assert [each["size"] for each in found["clusters"]["clusters"]] == np.bincount(groups).tolist()
+    assert post(client, "map", model=WORDS, top=5)["clusters"] is None
+
+
+def test_clusters_of_a_data_file(client: TestClient) -> None:
+    found = post(client, "clusters", model=BERT, file="project/train.tsv", clusters=2, most=20)
+    assert found["unit"] == "text"
+    assert len(found["names"]) == 20
+    assert sum(each["size"] for each in found["clusters"]["clusters"]) == 20
+    assert found["clusters"]["clusters"][0]["words"]
+    assert any("20 of 32 texts" in note for note in found["notes"])
+    assert not any(note.startswith("/") for note in found["notes"])
+
+
+def test_pronouns_and_occupations(client: TestClient) -> None:
+    words = {"pronouns": "good:old", "occupations": ["film", "story"], "by": "masked", "language": "en"}
+    found = post(client, "bias", model=BERT, **words)
+    assert {each["occupation"] for each in found["scores"][0]["occupations"]} == {"film", "story"}
+    assert "do not show" in found["caution"]
 
 
 def test_layers_and_explanations(client: TestClient) -> None:
@@ -170,6 +198,17 @@ def test_a_claim_runs_in_the_background(client: TestClient) -> None:
         ("check", {"name": "../x.tsv", "content": "a"}, 422),
         ("check", {}, 400),
         ("runs", {"ids": ["../run"]}, 404),
+        ("map", {"model": WORDS, "top": 60_000}, 422),
+        ("map", {"model": WORDS, "top": 5, "clusters": 50}, 400),
+        ("map", {"model": "../words"}, 404),
+        ("clusters", {"model": BERT, "file": "../secret.tsv"}, 404),
+        ("clusters", {"model": BERT, "file": "project/train.tsv", "most": 1_000_000}, 422),
+        ("clusters", {"model": BERT, "file": "project/train.tsv", "clusters": 0}, 400),
+        ("clusters", {"model": BERT, "file": "project/train.tsv", "text_column": "body"}, 400),
+        ("bias", {"model": BERT, "pronouns": "she"}, 400),
+        ("bias", {"model": BERT, "by": "all"}, 422),
+        ("bias", {"model": BERT, "occupations": ["x"] * 201}, 422),
+        ("bias", {"model": WORDS}, 400),
         ("report", {"id": "nothing"}, 404),
         ("errors", {"model": BERT, "file": "project/test.tsv"}, 400),
     ],

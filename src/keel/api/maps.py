@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -15,10 +16,10 @@ from keel.config import Doc
 from keel.data.table_writing import check_table_name, write_table
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.nearest_neighbors import unit_vectors
+from keel.explain.nearest_neighbors import VectorSpace, unit_vectors
 from keel.explain.projection import ProjectionMethod
 from keel.explain.text_clusters import Clusters, cluster_texts
-from keel.explain.vector_map import VectorMap, map_vectors
+from keel.explain.vector_map import MOST_POINTS, VectorMap, map_vectors
 from keel.model import Model
 from keel.report.html_page import FIGURE_SUFFIXES, Page, is_page, picture_file, tag, write_picture
 from keel.report.map_script import SCRIPT
@@ -60,7 +61,7 @@ def word_map(
     if among is not None:
         if words or pairs or top:
             raise UsageError("--in maps the texts of a file: leave out --words, --pairs and --top")
-        shown = _text_map(among, model, by, clusters, seed, on_event, settings)
+        shown = map_texts(among, model, by=by, clusters=clusters, seed=seed, on_event=on_event, **settings)
         return write_map(path, shown, [], title or f"{shown.model}: a map of texts", on_event)
     arrow_words = _pairs(pairs)
     named = [
@@ -75,8 +76,7 @@ def word_map(
         space.row(unknown[0])  # the error suggests a word
     arrow_words = [pair for pair in arrow_words if not set(pair) & set(unknown)]
     rows = [space.row(word) for word in wanted if word not in unknown]
-    frequent = [row for row, word in enumerate(space.words) if any(map(str.isalpha, word))]
-    rows = list(dict.fromkeys([*rows, *frequent[: top or (0 if rows else 200)]]))
+    rows = list(dict.fromkeys([*rows, *frequent_rows(space, top or (0 if rows else 200))]))
     units = space.units(rows)
     shown = map_vectors(
         [space.words[row] for row in rows],
@@ -121,7 +121,7 @@ def clusters(
         raise UsageError("--clusters must be 1 or more, or auto")
     if path is not None and draws:
         picture_file(path)
-        shown = _text_map(texts, model, by, clusters, seed, on_event, settings)
+        shown = map_texts(texts, model, by=by, clusters=clusters, seed=seed, on_event=on_event, **settings)
         assert shown.clusters is not None
         write_map(path, shown, [], f"{shown.model}: clusters of texts", on_event)
         return shown.clusters
@@ -167,24 +167,35 @@ def write_map(
     return page.write(path)
 
 
-def _text_map(
+def frequent_rows(space: VectorSpace, count: int) -> list[int]:
+    """Rows of the most frequent words, without numbers and punctuation."""
+    return list(islice((row for row, word in enumerate(space.words) if any(map(str.isalpha, word))), count))
+
+
+def map_texts(
     source: Source,
-    model: ModelSource | None,
-    by: ProjectionMethod | Literal["auto"],
-    clusters: int | Literal["auto"],
-    seed: int,
-    on_event: OnEvent,
-    settings: ColumnKeywords,
+    model: ModelSource | None = None,
+    *,
+    by: ProjectionMethod | Literal["auto"] = "auto",
+    clusters: int | Literal["auto"] = 0,
+    seed: int = 0,
+    most: int = MOST_POINTS,
+    on_event: OnEvent = ignore,
+    **settings: Unpack[ColumnKeywords],
 ) -> VectorMap:
-    texts, vectors, name = _embedded(source, model, on_event, settings)
+    """The map of texts by their embeddings; of more than `most`, as many are taken at equal distances."""
+    texts, vectors, name = _embedded(source, model, on_event, settings, most)
     return map_vectors(texts, vectors, name, unit="text", by=by, clusters=clusters, seed=seed, on_event=on_event)
 
 
 def _embedded(
-    source: Source, model: ModelSource | None, on_event: OnEvent, settings: ColumnKeywords
+    source: Source, model: ModelSource | None, on_event: OnEvent, settings: ColumnKeywords, most: int = MOST_POINTS
 ) -> tuple[list[str], np.ndarray, str]:
     """Texts, their embeddings and the name of the model; texts of unknown words only are left out with a note."""
     texts = read_texts(source, settings, on_event)
+    if (count := len(texts)) > most:
+        note(on_event, f"{most:,} of {count:,} texts are shown, at equal distances")
+        texts = [texts[row] for row in np.linspace(0, count - 1, most).astype(int)]
     known = load_model(model or default_model("encoder", " ".join(texts[:100]), on_event), on_event)
     vectors = known.encode(texts, on_event=on_event)
     filled = np.flatnonzero(np.any(vectors != 0, axis=1))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from keel.api.bias import supported_methods
 from keel.api.inference import predicts_next_sentence
 from keel.data.sentence_splitting import vocabulary_language
 from keel.explain.prediction_scores import NAMES as EXPLAINED_TASKS
@@ -28,6 +29,8 @@ def capabilities(model: Model) -> list[str]:
         "predict": task is not None and not isinstance(task, SpanAnswering | SequenceToSequence | MultipleChoice),
         "translate": isinstance(task, SequenceToSequence),
         "nearest": encoder.word_embeddings() is not None and not encoder.sparse,
+        "bias": bool(supported_methods(model)),
+        "clusters": not isinstance(task, SequenceToSequence),
         "senses": not encoder.bag_of_words and not isinstance(task, SequenceToSequence),
         "attention": attends or isinstance(task, SequenceToSequence),
         "layers": task is not None and task.mix is not None,

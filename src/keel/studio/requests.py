@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from keel.api.bias import BiasMethod
 from keel.events import Event
 from keel.explain.attention_inputs import AttentionKind
+from keel.explain.bias_templates import BiasLanguage
+from keel.explain.projection import ProjectionMethod
 from keel.explain.text_tokens import Merge
 from keel.explain.word_attributions import Method
 from keel.studio.workspace import Workspace
@@ -16,6 +19,7 @@ Text = Annotated[str, Field(max_length=50_000)]
 ShortText = Annotated[str, Field(max_length=5_000)]
 Word = Annotated[str, Field(max_length=200)]
 Count = Annotated[int, Field(ge=1, le=1_000)]
+ClusterCount = Annotated[int, Field(ge=0, le=50)] | Literal["auto"]
 
 
 def workspace_of(request: Request) -> Workspace:
@@ -124,6 +128,33 @@ class TraceRequest(ModelRequest):
     second: ShortText = ""
     also: Annotated[list[ShortText], Field(max_length=8)] = []
     tokens: Annotated[int, Field(ge=0, le=100)] | None = None
+
+
+class BiasRequest(ModelRequest):
+    """Pronouns and occupations."""
+
+    by: BiasMethod | Literal["auto"] = "auto"
+    language: BiasLanguage | Literal["auto"] = "auto"
+    pronouns: Word = ""
+    occupations: Annotated[list[Word], Field(max_length=200)] = []
+
+
+class MapRequest(ModelRequest):
+    """A map of the most frequent words."""
+
+    top: Annotated[int, Field(ge=2, le=50_000)] = 2_000
+    by: ProjectionMethod | Literal["auto"] = "auto"
+    clusters: ClusterCount = 0
+
+
+class ClustersRequest(ModelRequest):
+    """Clusters of the texts of a data file, and a map of them."""
+
+    file: str
+    text_column: Word = ""
+    most: Annotated[int, Field(ge=2, le=10_000)] = 2_000
+    by: ProjectionMethod | Literal["auto"] = "auto"
+    clusters: ClusterCount = "auto"
 
 
 class RunsRequest(BaseModel):
