@@ -33,6 +33,7 @@ export const groups = translations({
 
 export const pages: readonly PageEntry[] = [
   { id: "try", group: "use", icon: "try", load: () => import("./pages/try/Try.svelte") },
+  { id: "words", group: "use", icon: "words", load: () => import("./pages/words/Words.svelte") },
   { id: "attention", group: "inside", icon: "attention", load: () => import("./pages/attention/Attention.svelte") },
   { id: "layers", group: "inside", icon: "layers", load: () => import("./pages/layers/Layers.svelte") },
   { id: "trace", group: "inside", icon: "trace", load: () => import("./pages/trace/Trace.svelte") },

@@ -40,8 +40,8 @@ from keel.explain.layer_weights import LayersByTask as LayersByTask
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
 from keel.explain.probe_curves import LayerProbes as LayerProbes
-from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.sentence_retrieval import Retrieval as Retrieval
+from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.text_clusters import Clusters as Clusters
 from keel.explain.word_attributions import Explanation as Explanation
 from keel.explain.word_senses import Senses as Senses

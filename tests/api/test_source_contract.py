@@ -175,22 +175,12 @@ SINGLE_ENTRIES: dict[str, Entry] = {
     "senses (word)": lambda models, source: keel.senses(source, TEXTS, model=models.classifier),
 }
 # A missing text among others is an empty one, with a note. `compare` reads datasets as `finetune` does.
-MISSING_IS_EMPTY = ("predict", "nearest", "senses", "Model.predict", "Model.encode", "embed", "segment")
-WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "probe_layers", "runs", "word_map",
-                 *(f"Model.{name}" for name in
 MISSING_IS_EMPTY = (
-    "predict",
-    "nearest",
-    "senses",
-    "Model.predict",
-    "Model.encode",
-    "Model.encode_layers",
-    "embed",
+    "predict", "nearest", "senses", "clusters", "Model.predict", "Model.encode", "Model.encode_layers", "embed",
     "segment",
-)
-WITHOUT_TEXTS = {"compare", "convert", "glue", "layers", "retrieval", "runs", "word_map", *(f"Model.{name}" for name in
-MISSING_IS_EMPTY = ("predict", "nearest", "senses", "clusters", "Model.predict", "Model.encode", "embed", "segment")
-WITHOUT_TEXTS = {"bias", "compare", "convert", "glue", "layers", "runs", "word_map", *(f"Model.{name}" for name in
+)  # fmt: skip
+WITHOUT_TEXTS = {"bias", "compare", "convert", "glue", "layers", "probe_layers", "retrieval", "runs", "word_map",
+                 *(f"Model.{name}" for name in
                  ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
                   "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 AXE = Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 WAIT = 60_000
 """Milliseconds; a model is loaded on the first request."""
-BERT, CLASSIFIER, GPT = (f"project/models/{name}" for name in ("bert", "classifier", "gpt"))
+BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
 VIEWS = {
     "fill": ("/try/fill", {"model": "chinese", "text": "中国的首都是[MASK]京。"}),
     "generate": ("/try/generate", {"model": GPT, "text": "the old", "tokens": 4}),
@@ -31,6 +31,11 @@ VIEWS = {
     "ask": ("/try/ask", {"model": GPT, "passage": "the film was good", "question": "what was good?"}),
     "predict": ("/try/predict", {"model": CLASSIFIER, "text": "a quiet garden"}),
     "next": ("/try/next", {"model": BERT, "text": "the old film", "second": "was good"}),
+    "nearest": ("/words/nearest", {"model": WORDS, "text": "film"}),
+    "analogy": ("/words/analogy", {"model": WORDS, "text": "film - good + old"}),
+    "similarity": ("/words/similarity", {"model": "chinese", "text": "今天天气很好。", "second": "今天天气不错。"}),
+    "senses": ("/words/senses", {"model": "chinese", "text": "银行", "sentences": "他在银行工作。\n银行提高了利率。"}),
+    "map": ("/words/map", {"model": WORDS, "top": 5, "word": "film"}),
     "attention": ("/attention", {"model": "chinese", "text": "今天天气很好", "layer": 3, "head": 2}),
     "two words": (
         "/attention",
@@ -247,3 +252,26 @@ def test_the_tree_of_candidates_answers_to_the_keyboard(browser: Browser, addres
         found.page.keyboard.press("ArrowRight")
         assert found.page.locator("svg g[aria-pressed=true]").count() == 1
         assert found.page.locator("svg g[aria-pressed=true]").get_attribute("aria-label") != before
+
+
+@pytest.mark.slow
+def test_the_map_finds_a_word_and_saves_what_it_shows(browser: Browser, address: str) -> None:
+    with visit(browser, address, theme="dark") as found:
+        path, query = VIEWS["map"]
+        found.open(path, **(query | {"word": ""}))
+        page, canvas = found.page, found.page.locator("canvas")
+        before = canvas.evaluate("each => each.toDataURL()")
+        page.get_by_label("Search a word").fill("fil")
+        page.get_by_role("button", name="film").click()
+        assert page.url.endswith("word=film")
+        assert canvas.evaluate("each => each.toDataURL()") != before
+        near = canvas.evaluate("each => each.toDataURL()")
+        page.get_by_role("button", name="Show all").click()
+        assert canvas.evaluate("each => each.toDataURL()") != near
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save as PNG").click()
+        assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save as JSON").click()
+        words = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["words"]
+        assert "film" in {each["word"] for each in words}

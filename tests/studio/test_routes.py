@@ -30,6 +30,7 @@ def test_models_are_listed_with_what_they_can_do(client: TestClient) -> None:
     assert not models[CLASSIFIER]["pair"]
     assert {"generate", "ask", "attention"} <= {*models[GPT]["can"]}
     assert {"nearest", "bias"} <= {*models[WORDS]["can"]}
+    assert {"nearest", "similarity"} <= {*models[WORDS]["can"]}
     assert "attention" not in models[WORDS]["can"]
     damaged = models["project/models/damaged"]
     assert damaged["error"]
@@ -59,7 +60,12 @@ def test_words(client: TestClient) -> None:
     found = post(client, "nearest", model=WORDS, text="film", top=2)["neighbors"]
     assert len(found) == 2
     assert found[0]["similarity"] >= found[1]["similarity"]
-    assert post(client, "analogy", model=WORDS, text="film - good + old")["neighbors"]
+    solved = post(client, "analogy", model=WORDS, text="film - good + old")
+    assert (solved["positive"], solved["negative"]) == (["film", "old"], ["good"])
+    points = {each["word"]: np.array(each["point"]) for each in solved["words"]}
+    assert {*points} == {"film", "good", "old", solved["neighbors"][0]["word"]}
+    assert np.allclose(points["film"] - points["good"] + points["old"], solved["target"])
+    assert not np.allclose(points["film"], points["good"])
     assert post(client, "similarity", model=WORDS, text="film", second="film")["similarity"] == pytest.approx(1)
     uses = post(client, "senses", model=BERT, text="film", sentences=["the old film", "the film , the story", "no"])
     assert len(uses["uses"]) == 2
@@ -194,6 +200,7 @@ def test_a_claim_runs_in_the_background(client: TestClient) -> None:
         ("trace", {"model": BERT, "text": "a", "also": ["a"] * 9}, 422),
         ("trace", {"model": GPT, "text": "a", "tokens": 101}, 422),
         ("trace", {"model": BERT, "text": " "}, 400),
+        ("analogy", {"model": WORDS, "text": "film good"}, 400),
         ("check", {"file": "../secret.tsv"}, 404),
         ("check", {"name": "../x.tsv", "content": "a"}, 422),
         ("check", {}, 400),

@@ -59,6 +59,10 @@ export async function savePng(name: string, figure: SVGSVGElement): Promise<void
   canvas.width = Math.ceil(width * SCALE);
   canvas.height = Math.ceil(height * SCALE);
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  await saveCanvas(name, canvas);
+}
+
+export async function saveCanvas(name: string, canvas: HTMLCanvasElement): Promise<void> {
   const content = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/png"));
   if (content) save(`${name}.png`, content);
 }

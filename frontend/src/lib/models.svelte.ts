@@ -4,7 +4,7 @@ import { get } from "./api";
 import { count, translations } from "./i18n.svelte";
 
 export type Capability =
-  | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "senses"
+  | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "similarity" | "senses"
   | "attention" | "layers" | "trace" | "explain"; // prettier-ignore
 
 export interface Model {
@@ -78,6 +78,6 @@ export function size(parameters: number): string {
 export function summary(model: Model): string {
   const facts = model.facts;
   if (!facts) return model.error;
-  const parts = [facts.system, facts.task ?? "", text.parameters(size(facts.parameters)), text.layers(facts.layers)];
+  const parts = [facts.system, facts.task ?? "", text.parameters(size(facts.parameters)), facts.layers ? text.layers(facts.layers) : ""];
   return [...parts, text.vocabulary(count(facts.vocabulary))].filter(Boolean).join(" · ");
 }

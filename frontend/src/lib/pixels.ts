@@ -33,9 +33,10 @@ function painted(columns: number, rows: number, pixel: (at: number) => [...Colou
   return canvas.toDataURL();
 }
 
-/** A colour of the design as red, green and blue, in the current theme. */
-export function colourOf(variable: string): Colour {
+/** A colour of the design as red, green and blue, in the current theme or the light one. */
+export function colourOf(variable: string, light = false): Colour {
   const probe = document.createElement("span");
+  if (light) probe.className = "theme-light";
   probe.style.color = `var(${variable})`;
   document.body.append(probe);
   const [red = 0, green = 0, blue = 0] = (getComputedStyle(probe).color.match(/[\d.]+/g) ?? []).map(Number);

@@ -187,7 +187,7 @@ class VectorSpace:
         order. "multiply", 3CosMul: prod_p cos'(x, p) / prod_n (cos'(x, n) + 0.001) where cos' is
         (1 + cos) / 2, so that no single term dominates.
         """
-        positive, negative = self._signs(expression) if isinstance(expression, str) else expression
+        positive, negative = self.signed_words(expression) if isinstance(expression, str) else expression
         if not (positive or negative):
             raise UsageError("the expression is empty: give one such as 'king - man + woman'")
         plus, minus = self.directions(positive), self.directions(negative)
@@ -196,7 +196,7 @@ class VectorSpace:
         excluded = self._rows([*positive, *negative])
         return self._best(lambda part: answer_scores(self.units(part), plus[None], minus[None], by)[0], top, excluded)
 
-    def _signs(self, expression: str) -> tuple[list[str], list[str]]:
+    def signed_words(self, expression: str) -> tuple[list[str], list[str]]:
         """Positive and negative words of an expression.
 
         Signs are surrounded by spaces, since well-known is a word; 皇帝-男+女 without spaces is accepted too.

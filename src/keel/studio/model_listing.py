@@ -31,6 +31,7 @@ def capabilities(model: Model) -> list[str]:
         "nearest": encoder.word_embeddings() is not None and not encoder.sparse,
         "bias": bool(supported_methods(model)),
         "clusters": not isinstance(task, SequenceToSequence),
+        "similarity": not isinstance(task, SequenceToSequence),
         "senses": not encoder.bag_of_words and not isinstance(task, SequenceToSequence),
         "attention": attends or isinstance(task, SequenceToSequence),
         "layers": task is not None and task.mix is not None,

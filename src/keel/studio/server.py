@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from keel.errors import KeelError, UsageError
-from keel.studio import look_inside_routes, map_routes, project_routes, try_routes
+from keel.studio import look_inside_routes, map_routes, project_routes, try_routes, word_routes
 from keel.studio.guard import Guard
 from keel.studio.jobs import Jobs
 from keel.studio.workspace import NotFound, Workspace
@@ -38,7 +38,7 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
     app = FastAPI(title="Keel studio", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.workspace, app.state.jobs = workspace, jobs
     api = APIRouter(prefix="/api")
-    for each in (try_routes, look_inside_routes, map_routes, project_routes):
+    for each in (try_routes, word_routes, look_inside_routes, map_routes, project_routes):
         api.include_router(each.router)
     app.include_router(api)
     app.include_router(project_routes.pages)

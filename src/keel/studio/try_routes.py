@@ -1,4 +1,4 @@
-"""Requests of the pages Try and Words: every verb on a text."""
+"""Requests of the page Try: every verb on a text."""
 
 from typing import Any
 
@@ -8,21 +8,17 @@ from keel.api.inference import fill, next_sentence
 from keel.api.prompting import ask
 from keel.api.text_generation import answer_data, continuations
 from keel.api.translation import aligned, translate
-from keel.api.vectors import senses, similarity
 from keel.data.examples import Examples
 from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.predictions import SpanAnswer
 from keel.data.text_inputs import require_text
 from keel.errors import UsageError
 from keel.events import OnEvent
-from keel.explain.nearest_neighbors import Neighbor
 from keel.generation.strategy import decoding_strategy
 from keel.studio.requests import (
-    AnalogyRequest,
     AskRequest,
     CurrentWorkspace,
     GenerateRequest,
-    SensesRequest,
     TextRequest,
     TopRequest,
     TranslateRequest,
@@ -111,37 +107,3 @@ def translate_text(given: TranslateRequest, workspace: CurrentWorkspace) -> dict
 def follows(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """The probability that the second text follows the first."""
     return {"is_next": next_sentence(given.text, given.second, model=workspace.model(given.model))}
-
-
-@router.post("/nearest")
-def nearest(given: TopRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """The nearest neighbours of a word."""
-    return {"neighbors": _rows(workspace.vectors(given.model).nearest(given.text.strip(), top=given.top))}
-
-
-@router.post("/analogy")
-def analogy(given: AnalogyRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """The words nearest to an expression."""
-    found = workspace.vectors(given.model).analogy(given.text, top=given.top, by=given.by)
-    return {"expression": given.text, "neighbors": _rows(found)}
-
-
-@router.post("/similarity")
-def cosine(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """The cosine similarity of two texts."""
-    return {"similarity": similarity(given.text, given.second, model=workspace.model(given.model))}
-
-
-@router.post("/senses")
-def word_senses(given: SensesRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """The uses of a word in sentences, clustered by its contextual vectors."""
-    model = workspace.model(given.model)
-    return with_notes(
-        lambda on_event: senses(
-            given.text, given.sentences, model=model, layer=given.layer, groups=given.groups, on_event=on_event
-        ).to_dict()
-    )
-
-
-def _rows(found: list[Neighbor]) -> list[dict[str, Any]]:
-    return [{"word": each.word, "similarity": each.score} for each in found]
