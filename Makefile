@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo check test-fast test test-all studio
+.PHONY: demo check test-fast test test-all studio screenshots
 
 demo: .venv/installed-runtime
 	@$(BIN)/keel demo
@@ -33,6 +33,10 @@ test-all: test $(if $(shell command -v npm),frontend/node_modules)
 # The pages of keel studio, which are committed as they are built; needs node 20.19 or newer.
 studio: frontend/node_modules
 	@cd frontend && npm run --silent check && npm run --silent build
+
+# Pictures of all views of keel studio, light and dark, wide and narrow, in build/screenshots; needs chromium.
+screenshots: .venv/installed-dev frontend/node_modules
+	@KEEL_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/studio/test_browser.py -k every_view
 
 frontend/node_modules: frontend/package-lock.json
 	@cd frontend && npm ci --silent --no-audit --no-fund && touch node_modules

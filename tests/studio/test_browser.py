@@ -21,9 +21,12 @@ import keel
 pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+SCREENSHOTS = os.environ.get("KEEL_SCREENSHOTS")
+"""Folder for a picture of every view."""
 WAIT = 60_000
 """Milliseconds; a model is loaded on the first request."""
 BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
+USES = ("他在银行工作。", "银行提高了利率。", "行人走在路上。", "自行车停在路边。", "这样做不行。")
 VIEWS = {
     "fill": ("/try/fill", {"model": "chinese", "text": "中国的首都是[MASK]京。"}),
     "generate": ("/try/generate", {"model": GPT, "text": "the old", "tokens": 4}),
@@ -34,7 +37,7 @@ VIEWS = {
     "nearest": ("/words/nearest", {"model": WORDS, "text": "film"}),
     "analogy": ("/words/analogy", {"model": WORDS, "text": "film - good + old"}),
     "similarity": ("/words/similarity", {"model": "chinese", "text": "今天天气很好。", "second": "今天天气不错。"}),
-    "senses": ("/words/senses", {"model": "chinese", "text": "银行", "sentences": "他在银行工作。\n银行提高了利率。"}),
+    "senses": ("/words/senses", {"model": "chinese", "text": "行", "sentences": "\n".join(USES)}),
     "map": ("/words/map", {"model": WORDS, "top": 5, "word": "film"}),
     "attention": ("/attention", {"model": "chinese", "text": "今天天气很好", "layer": 3, "head": 2}),
     "two words": (
@@ -198,6 +201,9 @@ def test_every_view_answers_without_a_problem(
             found.open(path, **query)
             expect(found.page.locator("main [aria-live] section").first).to_be_visible()
             found.check_accessibility()
+            if SCREENSHOTS:
+                path = Path(SCREENSHOTS) / f"{name.replace(' ', '-')}-{theme}-{language}-{width}.png"
+                found.page.screenshot(path=path, full_page=True)
             beyond = found.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert beyond <= 0, f"{name} is {beyond} pixels wider than the window"
 
