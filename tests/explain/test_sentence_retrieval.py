@@ -105,4 +105,4 @@ def test_the_command_reads_tables_and_parallel_files(
     assert main([*words, str(tmp_path / "x.en"), str(tmp_path / "x.de"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == table
     assert table["count"] == 5
-    assert main([*words, str(tmp_path / "pairs.tsv"), "--out", "r.png"]) == 2
+    assert main([*words, str(tmp_path / "pairs.tsv"), "--out", "r.txt"]) == 2
