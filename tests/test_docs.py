@@ -24,6 +24,11 @@ SHORTER = {
     "keel.Train(minutes=20)": "keel.Train(steps=4, batch=8)",
     " --lr 5e-4 --batch 64": "",
     "nearest river": "nearest farmer",
+    "bias --model models/wiki ": "bias --model models/wiki --by attention --pronouns the:a ",
+    '--by masked --occupations jobs.txt --pronouns "she:he"': '--by masked --occupations jobs.txt --pronouns "the:a"',
+    "bias --model models/words": "bias --model models/words --occupations jobs.txt --pronouns captain:cook",
+    'occupations=["farmer", "pilot"]': 'occupations=["farmer", "pilot"], pronouns="the:a"',
+    "--top 50000": "--top 300",
     '"king - man + woman"': '"farmer - pilot + the"',
     '"breakfast cereal dinner lunch"': '"farmer pilot the"',
     "elmo wiki.txt": "elmo wiki.txt --batch 8",
@@ -79,6 +84,7 @@ def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path
     for name, count in (("train", 20), ("val", 5)):
         for side, words in (("en", "a dog runs"), ("de", "Ein Hund rennt.")):
             (folder / f"{name}.{side}").write_text(f"{words}\n" * count)
+    (folder / "jobs.txt").write_text("farmer\npilot\n")
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
     choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
     (folder / "french.tsv").write_text("good night\tbonne nuit\nmorning\tmatin\n")
