@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,13 +14,15 @@ import torch
 import keel
 from keel import claims
 from keel.claims import CLAIMS, layer_claims, small_models, task_claims, write_pages
-from keel.claims.claim import Say
+from keel.claims.claim import Picture, Say, Verdict
 from keel.cli import main
 from keel.demo.docstrings import Docstring
 from keel.errors import UsageError
 from keel.events import Event, ignore
+from keel.report.html_page import tag
 
 PAGES = {int(path.stem): path for path in (Path(__file__).parent.parent / "docs" / "claims").glob("[0-9]*.md")}
+FIGURES = Path(__file__).parent.parent / "docs" / "claims" / "figures"
 SECONDS = [number for number, claim in CLAIMS.items() if claim.minutes <= 0.2]
 MINUTE = [number for number, claim in CLAIMS.items() if 0.2 < claim.minutes <= write_pages.LONGEST]
 
@@ -57,8 +60,17 @@ def test_page_is_the_output_of_its_command(number: int) -> None:
     page = PAGES[number].read_text(encoding="utf-8")
     if write_pages.is_recorded(page):
         return
-    written = write_pages.render_page(page, number, verdict)
+    written = write_pages.render_page(page, number, verdict)  # with links to all figures
     assert not [*write_pages.page_differences(page, written, timed=CLAIMS[number].timed)]
+
+
+def test_figures_of_pages() -> None:
+    linked = [name for path in PAGES.values() for name in re.findall(r"\(figures/(.*)\)", path.read_text("utf-8"))]
+    files = {path.name: path for path in FIGURES.iterdir()}
+    assert sorted(linked) == sorted(files)
+    for name, path in files.items():
+        assert path.stat().st_size < 100_000, name
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
 def test_pages_are_compared_with_a_tolerance_of_numbers() -> None:
@@ -86,6 +98,24 @@ def test_write_pages_replaces_title_and_result(tmp_path: Path) -> None:
     path.write_text("# 41. no result\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"041\.md needs one section"):
         write_pages.main(["41", "--folder", str(tmp_path)])
+
+
+def test_results_of_several_models_are_in_one_page(tmp_path: Path) -> None:
+    page = "# 41. title\n\n## Claim\n\n## Result\n\nold\n\n## Discussion\n\nMore.\n"
+    one, two, other = (Verdict(True, figures, ("a row",)) for figures in ("first", "second", "third"))
+    other = replace(other, pictures=(Picture("grid", tag("svg"), "All heads."),))
+    for verdict, recorded in ((one, ""), (one, "MiniLM (BERT)"), (two, "MiniLM (BERT)"), (other, "chinese"), (two, "")):
+        page = write_pages.render_page(page, 41, verdict, recorded)
+    result = page.partition("## Result\n")[2].partition("## Discussion")[0]
+    assert re.findall(r"\*\*Holds\*\*: (\w+)|^### (.*)$", result, re.MULTILINE) == [
+        ("second", ""), ("", "Recorded with MiniLM (BERT)"), ("second", ""),
+        ("", "Recorded with chinese"), ("third", ""),
+    ]  # fmt: skip
+    assert "(figures/041-chinese-grid.svg)\n\nAll heads.\n" in result
+    assert not write_pages.is_recorded(page)
+    assert write_pages.is_recorded(page.replace("## Result\n", "## Result\n\nRecorded: one GPU.\n"))
+    with pytest.raises(SystemExit):
+        write_pages.main(["41", "--folder", str(tmp_path), "--model", "chinese"])
 
 
 @pytest.mark.parametrize(

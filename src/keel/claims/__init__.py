@@ -131,6 +131,7 @@ def run(
     note(on_event, f"{number}. {claim.title}")
     say = Say(on_event)
     given = {"model": None if model is None else load_model(model, on_event), "data": data and Path(data)}
-    verdict = replace(claim.run(say, **(given if claim.accepts_model else {})), rows=tuple(say.rows))
+    verdict = claim.run(say, **(given if claim.accepts_model else {}))
+    verdict = replace(verdict, rows=tuple(say.rows), pictures=tuple(say.pictures))
     on_event({"event": "row", "text": str(verdict)})
     return verdict

@@ -7,12 +7,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import keel
-from keel.api.translation import write_alignment
 from keel.claims.claim import Say, Verdict
 from keel.claims.measures import accuracy, batch_of, join_values, max_difference, minimize
-from keel.claims.small_models import picture_path
 from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
+from keel.report.charts import heat_map
 from keel.systems.seq2seq import AttentionSource, Seq2seqDecoder, Seq2seqEncoder, scaled_embeddings
 
 NOUNS = {
@@ -73,7 +72,8 @@ def step_by_step(say: Say) -> Verdict:
         looks = _alignment(encoder, decoder, vocabulary, one, other)[0].weights.argmax(1)
         hits, total = hits + sum(looks[position] == word for position, word in true.items()), total + len(true)
     say(f"nouns, adjectives and verbs of 50 new sentences: {hits} of {total} attend most to the word they translate")
-    say.progress(f"picture: {write_alignment(picture_path('036.html'), [found])}")
+    caption = "Attention to the source (columns) for each generated word (rows); darker is more."
+    say.picture(heat_map(found.source, found.target, found.weights), caption)
     return Verdict(
         difference < 1e-5 and hits > 0.9 * total,
         f"the five formulas equal the network (difference {difference:.0e}), and without alignment labels "

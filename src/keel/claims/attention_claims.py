@@ -11,11 +11,10 @@ import keel
 from keel.claims.answer_claims import reader_scores
 from keel.claims.claim import Say, Verdict
 from keel.claims.measures import accuracy, batch_of, join_values, linear_probe, max_difference, minimize, shortest_time
-from keel.claims.small_models import TINY, learn_sentences, picture_path
+from keel.claims.small_models import TINY, learn_sentences
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import TransformerBlock
 from keel.report.charts import heat_map, lines
-from keel.report.html_page import Page
 from keel.systems.bert import BertEncoder
 
 
@@ -59,10 +58,8 @@ def kernel_regression(say: Say) -> Verdict:
     points = {name: list(zip(queries.tolist(), y.tolist(), strict=True)) for name, y in curves.items()}
     across, down = ([f"{x:.1f}" for x in positions[::2].tolist()] for positions in (keys, queries))
     grid = heat_map(across, down, (learned_weights / learned_weights.max())[::2, ::2].numpy())
-    page = Page("Attention pooling")
-    page.figure(lines(points, across="x", upward="y"), "Prediction of attention pooling, and the true curve.")
-    page.figure(grid, "Weight of each key (columns) for each query (rows).")
-    say.progress(f"picture: {page.write(picture_path('038.html'))}")
+    say.picture(lines(points, across="x", upward="y"), "Prediction of attention pooling, and the true curve.", "curve")
+    say.picture(grid, "Weight of each key (columns) for each query (rows).", "weights")
     return Verdict(
         learned < plain < mean,
         f"the error is {mean:.2f} with uniform weights, {plain:.2f} with weights by distance to the query and "

@@ -27,6 +27,8 @@ def write_verdict(path: str | Path, number: int, verdict: Verdict) -> Path:
     facts = {"claim": str(number), "verdict": str(verdict)}
     page = Page(f"{number}. {CLAIMS[number].title}", facts=facts)
     page.text(tag("mark", f"{VERDICTS[verdict.holds]}: "), f"{verdict.figures}.")
+    for each in verdict.pictures:
+        page.figure(each.picture, each.caption)
     page.section("Output of the experiment")
     page.output(verdict.rows)
     page.text("Repeat it with ", tag("code", f"keel claim {number}"))

@@ -13,11 +13,10 @@ from torch.nn import functional as F
 import keel
 from keel.claims.claim import Say, Verdict
 from keel.claims.measures import accuracy, join_values, linear_probe, mean_score, minimize
-from keel.claims.small_models import learn_topics, picture_path, pretrain_tiny
+from keel.claims.small_models import learn_topics, pretrain_tiny
 from keel.data.text_files import open_text
 from keel.nn.pooling import ScalarMix
 from keel.report.charts import heat_map
-from keel.report.html_page import Page
 from keel.tasks import TASKS
 
 TOPICS = {
@@ -106,9 +105,8 @@ def weights_by_task(say: Say) -> Verdict:
         for name, queried in questions.items()
     }
     weights = np.array([*found.values()])
-    page = Page("Layer weights by task", "Weights of a scalar mix of ELMo's layers; darker is more.")
-    page.figure(heat_map(["words", "LSTM 1", "LSTM 2"], list(found), weights), "Tasks on a tiny ELMo's vectors.")
-    say.progress(f"picture: {page.write(picture_path('070.html'))}")
+    grid = heat_map(["words", "LSTM 1", "LSTM 2"], list(found), weights)
+    say.picture(grid, "Weights of a scalar mix of a tiny ELMo's layers for each task; darker is more.")
     most = {name: int(np.argmax(mixed)) for name, mixed in found.items()}
     spread = float(np.ptp(weights, axis=0).max())
     return Verdict(

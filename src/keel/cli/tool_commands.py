@@ -1,7 +1,6 @@
 """Commands around models and data: check, layers, convert, info, demo, claim."""
 
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
 
 from keel.api import conversion, inference, probing
@@ -138,4 +137,6 @@ def claim(options: Namespace, console: Console) -> Answer:
     assert finding is not None
     if options.out:
         note(console, f"page: {write_verdict(options.out, options.number, finding)}")
-    return Answer(lines=finding.lines(), data={"claim": options.number, **asdict(finding)})
+    elif finding.pictures:
+        note(console, f"pictures: {len(finding.pictures)}; to see them, use --out PAGE.html")
+    return Answer(lines=finding.lines(), data={"claim": options.number, **finding.to_dict()})

@@ -153,11 +153,16 @@ def is_page(path: str | Path) -> bool:
     return picture_file(path).suffix.lower() == ".html"
 
 
-def write_picture(path: Path, picture: Element) -> Path:
-    """Write a picture to a file of its own, .svg, .pdf or .png, atomically."""
+def render_picture(picture: Element) -> str:
+    """A picture as the text of an SVG file of its own."""
     standalone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
     standalone.extend([tag("style", STANDALONE_CSS), *picture])
-    svg = tostring(standalone, encoding="unicode") + "\n"
+    return tostring(standalone, encoding="unicode") + "\n"
+
+
+def write_picture(path: Path, picture: Element) -> Path:
+    """Write a picture to a file of its own, .svg, .pdf or .png, atomically."""
+    svg = render_picture(picture)
     match path.suffix.lower():
         case ".pdf":
             return write_file(path, print_picture(svg, "pdf"))
