@@ -5,8 +5,10 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -142,6 +144,22 @@ def test_svg_of_two_words_has_a_number_per_head(tmp_path: Path) -> None:
         for share in row:
             assert f">{100 * share:.0f}</text>" in svg
     assert named.between() == pytest.approx(found.weights[:, :, 0, 1])
+
+
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_svg_of_one_word_has_a_line_per_token_that_counts(direction: str, tmp_path: Path) -> None:
+    found = attention(1, 2, ["[CLS]", "a", "b", "[SEP]"])
+    found.weights[:] = 0.25
+    found.weights[0, :, 2, 1] = found.weights[0, :, 1, 2] = 1e-4  # below a hundredth of the largest: no line
+    named = replace(found, **{f"{direction}_word": "b", f"{direction}_positions": [2]})
+    svg = ElementTree.fromstring(write_attention(tmp_path / "a.svg", named).read_text(encoding="utf-8"))
+    lines = list(svg.iter("{http://www.w3.org/2000/svg}line"))
+    assert len({line.get("y1" if direction == "from" else "y2") for line in lines}) == 1
+    names = {line.findtext("{http://www.w3.org/2000/svg}title") for line in lines}
+    assert names == {
+        f"b - {key}: 0.250" if direction == "from" else f"{key} - b: 0.250" for key in ("[CLS]", "b", "[SEP]")
+    }
+    assert f"{direction} 'b', mean of 2 heads" in svg.findtext("{http://www.w3.org/2000/svg}title", "")
 
 
 def test_images_are_png_files() -> None:

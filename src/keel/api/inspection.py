@@ -17,7 +17,7 @@ from keel.explain.prediction_scores import Baseline
 from keel.explain.sentence_retrieval import Retrieval, retrieve_translations
 from keel.explain.text_tokens import Merge
 from keel.explain.word_attributions import STEPS, Explanation, Method, attribute_words
-from keel.report.attention_charts import head_grid, head_matrix, head_numbers
+from keel.report.attention_charts import attention_lines, head_grid, head_matrix, head_numbers
 from keel.report.attention_page import HeadWeights, attention_page
 from keel.report.attribution_figure import (
     ColouredText,
@@ -97,8 +97,8 @@ def attention(
 
 
 def write_attention(path: str | Path, found: Attention) -> Path:
-    """Write an .html page of all heads, or a picture: of the two named words in all heads, of the only head, or of
-    all heads."""
+    """Write an .html page of all heads, or a picture: of the two named words in all heads, of one named word (the mean
+    over the heads), of the only head, or of all heads."""
     path = picture_file(path)
     layers, heads = found.layers, found.heads
     numbers = [("the first token", found.first_token_shares, found.uniform_shares[0])]
@@ -116,6 +116,12 @@ def write_attention(path: str | Path, found: Attention) -> Path:
     if not is_page(path):
         if named:
             name, picture = words, head_numbers(layers, heads, found.between())
+        elif found.from_word or found.to_word:
+            one = f"from {found.from_word!r}" if found.from_word else f"to {found.to_word!r}"
+            count = found.weights.shape[0] * found.weights.shape[1]
+            name = f"{one}, mean of {count} heads" if count > 1 else f"{one}, layer {layers[0]}, head {heads[0]}"
+            words = found.from_positions, found.to_positions
+            picture = attention_lines(found.queries, found.keys, found.weights.mean((0, 1)), words)
         elif found.weights.shape[:2] == (1, 1):
             name = f"layer {layers[0]}, head {heads[0]}"
             picture = head_matrix(found.queries, found.keys, found.weights[0, 0])

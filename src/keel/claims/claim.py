@@ -74,6 +74,8 @@ class Claim:
     run: Callable[..., Verdict]
     """The experiment; its first argument is a `Say`."""
     accepts_model: bool = False
-    """Whether it accepts a user's `model` with a folder of `data`."""
+    """Whether it accepts a user's `model`."""
+    accepts_data: bool = False
+    """Whether it accepts a folder of `data` with the model."""
     timed: bool = False
     """Whether its figures are run times, which differ between runs."""

@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional as F
 
 import keel
+from keel.claims.attention_view_claims import pronoun_and_occupation, sinks_by_layer
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import batch_of, max_difference, parameter_count, recorded_attention
+from keel.claims.measures import batch_of, max_difference, parameter_count, recorded_attention, show_figure
 from keel.claims.small_models import NO_DROPOUT, pretrain_tiny, read_docstrings
 from keel.demo.docstrings import training_texts
 from keel.systems.gpt import TASK_TOKENS
@@ -104,6 +105,7 @@ def sizes(say: Say) -> Verdict:
             counted[name] = parameter_count(system.build_encoder(vocab_size)) / 1e6
         say(f"{name}: {counted[name]:,.1f} million parameters, published {millions:,.1f}")
     gap = max(abs(counted[name] / millions - 1) for name, (_, _, millions) in published.items())
+    show_figure(say, "sizes")
     order = [counted[name] for name in ("ELMo (2018)", "GPT (2018)", "BERT-large (2018)", "GPT-2 XL", "GPT-3 (2020)")]
     return Verdict(
         gap < 0.02 and order == sorted(order),
@@ -112,8 +114,10 @@ def sizes(say: Say) -> Verdict:
     )
 
 
-def pronouns(say: Say) -> Verdict:
-    """85: attention of a small GPT where it predicts a pronoun that one word determines."""
+def pronouns(say: Say, model: keel.Model | None = None) -> Verdict:
+    """85: attention of a small GPT where it predicts a pronoun that one word determines, or of a given model."""
+    if model is not None:
+        return pronoun_and_occupation(say, model)
     people = {"nurse": "she", "queen": "she", "sister": "she", "doctor": "he", "king": "he", "brother": "he"}
     positions, things = ("harbour", "garden", "market"), ("letter", "boat", "lamp", "chair")
     texts = [
@@ -141,8 +145,10 @@ def pronouns(say: Say) -> Verdict:
     )
 
 
-def attention_sink(say: Say) -> Verdict:
-    """86: attention on the first token, and the loss, with and without an attention sink."""
+def attention_sink(say: Say, model: keel.Model | None = None) -> Verdict:
+    """86: attention on the first token, and the loss, with and without an attention sink; or sinks of a given model."""
+    if model is not None:
+        return sinks_by_layer(say, model)
     docstrings = read_docstrings(say)
     texts = [each.text for each in docstrings if each.held_out][:400]
     settings = {"tokenizer": "auto", "vocabulary": 1000, "steps": 1500, "batch": 16, "lr": 3e-3, "threads": 0}
@@ -204,6 +210,7 @@ def four_inputs(say: Say) -> Verdict:
         for weight, value in model.encoder.state_dict().items():
             same = same and bool((value[: len(known[weight])] - known[weight]).abs().max() < 1e-6)
     say(f"{', '.join(TASK_TOKENS)} are new special tokens; all other weights are the pre-trained ones")
+    show_figure(say, "gpt-inputs")
     return Verdict(
         shaped and same, "four tasks use one input template, and the network starts from the pre-trained weights"
     )

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, join_values, minimize, parameter_count
+from keel.claims.measures import accuracy, join_values, minimize, parameter_count, show_figure
 from keel.claims.small_models import pretrain_tiny, read_docstrings
 from keel.events import Event
 from keel.nn.recurrent import RecurrentLayers
@@ -48,6 +48,7 @@ def weights_and_steps(say: Say) -> Verdict:
             counts.append(parameter_count(system.build_objective(system.build_encoder(1000), tokenizer)))
         counted = f"{windows[-1]:,} parameters with a window (nnlm), {states[-1]:,} with a state (rnn)"
         say(f"context of {steps} words: {counted}")
+    show_figure(say, "rnn")
     return Verdict(
         len(set(states)) == 1 and windows == sorted(set(windows)),
         f"the recurrent network has {states[0]:,} parameters for any number of steps, the window's grow from "

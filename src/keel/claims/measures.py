@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import keel
+from keel.claims.claim import Say
 from keel.data.token_batch import TokenBatch
 from keel.metrics.bootstrap import bootstrap
 from keel.nn.encoder import EncoderOutput
@@ -39,6 +40,12 @@ def recorded_attention(model: keel.Model, ids: list[int]) -> tuple[EncoderOutput
         batch = batch_of(torch.tensor([ids])).to(model.device)
         output = model.encoder(batch, record=lambda name, layer, value: seen.append(value[0]), all_layers=True)
     return output, seen
+
+
+def show_figure(say: Say, name: str, **settings: Any) -> None:
+    """Add a diagram of `keel figure` to the result."""
+    found = keel.figure(name, **settings)
+    say.picture(found.picture, found.caption)
 
 
 def shortest_time(run: Callable[[], object]) -> float:

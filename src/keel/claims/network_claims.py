@@ -8,17 +8,15 @@ from random import Random
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import batch_of, join_values, max_difference, minimize, shortest_time
-from keel.claims.small_models import TINY, finetuned_scores, package_sentences, pretrain_tiny, read_docstrings
+from keel.claims.measures import batch_of, join_values, minimize, shortest_time
+from keel.claims.small_models import finetuned_scores, package_sentences, pretrain_tiny, read_docstrings
 from keel.demo.docstrings import training_texts
-from keel.nn.convolution import ConvolutionFilters
 from keel.nn.huffman import huffman_tree
-from keel.nn.recurrent import RecurrentLayers
 from keel.systems.nnlm import NgramBatch
 from keel.systems.system import System
 
@@ -71,63 +69,6 @@ def cost_of_softmax(say: Say) -> Verdict:
         f"from 1,000 to 50,000 words the time of the softmax grows by a factor of {full:.0f}, of hierarchical softmax "
         f"by {hierarchical:.1f}, of NCE by {nce:.1f} and of negative sampling by {negative:.1f}; at 50,000 it is "
         f"{slowest[0] / max(slowest[1:]):.0f} times slower than the slowest of them",
-    )
-
-
-def shrinking_images(say: Say) -> Verdict:
-    """26: a 240 x 240 image through ten 5 x 5 convolutions, with and without padding and stride."""
-    image, kernel = torch.randn(1, 1, 240, 240), torch.randn(1, 1, 5, 5) / 5
-
-    def sides(layers: int, *, padding: int = 0, stride: int = 1) -> list[int]:
-        x, found = image, [240]
-        for _ in range(layers):
-            x = torch.tanh(F.conv2d(x, kernel, padding=padding, stride=stride))
-            found.append(x.shape[-1])
-        return found
-
-    bare, padded, strided = sides(10), sides(10, padding=2), sides(3, padding=2, stride=2)
-    shrunk = f"{bare[0]} to {bare[-1]}, {bare[0] - bare[1]} per layer; {padded[-1]} with a padding of 2"
-    say(f"ten 5 x 5 convolutions: {shrunk}")
-    say(f"with a stride of 2: {', '.join(map(str, strided))}")
-    lost = 1 - bare[-1] ** 2 / bare[0] ** 2
-    by_hand = torch.zeros(236, 236)
-    for a in range(5):
-        for b in range(5):
-            by_hand += kernel[0, 0, 4 - a, 4 - b] * image[0, 0, a : a + 236, b : b + 236]
-    difference = max_difference(F.conv2d(image, kernel.flip(2, 3))[0, 0], by_hand)
-    say(f"cross-correlation with a flipped kernel against the formula of convolution: difference {difference:.0e}")
-    return Verdict(
-        bare[-1] == 200 and padded[-1] == 240 and strided == [240, 120, 60, 30] and difference < 1e-4,
-        f"240 becomes {bare[-1]}, a loss of {lost:.0%} of the area; padding preserves the size, a stride of 2 halves "
-        "it",
-    )
-
-
-def receptive_fields(say: Say) -> Verdict:
-    """32: receptive field of the middle word of 41, by the gradient."""
-    torch.manual_seed(0)
-    width, words = 32, 41
-    one, other, *stack = (ConvolutionFilters(width, {window: width}) for window in (3, 5, 3, 3, 3, 3))
-    attention = replace(TINY, max_positions=words, sequence_length=words).build_encoder(1).eval()
-    recurrent = RecurrentLayers("lstm", width, width, 1)
-    kinds: dict[str, Callable[[Tensor], Tensor]] = {
-        "convolution over 3 words": one,
-        "convolution over 5 words": other,
-        "4 convolutions over 3 words": nn.Sequential(*(layer for each in stack for layer in (each, nn.Tanh()))),
-        "LSTM": lambda x: recurrent(x)[0][-1],
-        "self-attention layer": lambda x: attention.contextualize(x, batch_of(torch.zeros(1, words).long())).top,
-    }
-    found: list[int] = []
-    for name, network in kinds.items():
-        vectors = torch.randn(1, words, width, requires_grad=True)
-        (gradient,) = torch.autograd.grad(network(vectors)[0, words // 2, 0], vectors)
-        moves = gradient[0].abs().sum(1)
-        found.append(int((moves > 0).sum()))
-        say(f"{name}: {found[-1]} of {words} words have a gradient; of the first word {moves[0]:.1e}")
-    return Verdict(
-        found == [3, 5, 9, words // 2 + 1, words],
-        f"a convolution sees its window ({found[0]} or {found[1]} words) and each further layer two words more, an "
-        f"LSTM all words up to its own ({found[3]}), one attention layer all {found[4]}",
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import parameter_count
+from keel.claims.measures import parameter_count, show_figure
 from keel.claims.small_models import (
     NO_DROPOUT,
     Examples,
@@ -67,6 +67,7 @@ def one_output_layer(say: Say) -> Verdict:
         largest = max(largest, count)
         learned.append((score.low or 0.0) > form.guess)
         single.append([weight.dim() for weight in new] == [2, 1])  # the weights and biases of one linear layer
+    show_figure(say, "heads")
     return Verdict(
         all(learned) and all(single),
         f"in {sum(single)} of {len(forms)} forms one linear layer is all that is new (at most {largest} parameters, "

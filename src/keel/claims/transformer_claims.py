@@ -17,45 +17,13 @@ from keel.claims.measures import (
     join_values,
     max_difference,
     minimize,
-    parameter_count,
     shortest_time,
 )
 from keel.data.token_batch import TokenBatch
-from keel.nn.multihead_attention import MultiHeadAttention
 from keel.systems.transformer import DecoderBlock, TransformerDecoder, TransformerEncoder, sinusoidal_positions
 
 SMALL = keel.Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, max_positions=64)
 WORDS, BOS, EOS = 20, 0, 1
-
-
-def many_heads(say: Say) -> Verdict:
-    """44: eight heads at once, eight separate attentions, and one head eight times as wide."""
-    torch.manual_seed(0)
-    attention, x = MultiHeadAttention(512, 8, 0.0).eval(), torch.randn(4, 100, 512)
-    weight, bias = attention.qkv.weight.view(3, 8, 64, 512), attention.qkv.bias.view(3, 8, 64)
-
-    def one_by_one() -> Tensor:
-        heads = []
-        for head in range(8):
-            q, k, v = (F.linear(x, weight[part, head], bias[part, head]) for part in range(3))
-            heads.append((q @ k.transpose(1, 2) / 64**0.5).softmax(-1) @ v)  # z_0 to z_7, [4, 100, 64] each
-        return attention.out(torch.cat(heads, -1))
-
-    with torch.inference_mode():
-        difference = max_difference(attention(x, None), one_by_one())
-        compared = "8 heads at once against 8 separate attentions, concatenated and projected by W^o"
-        say(f"{compared}: difference {difference:.1e}")
-        q, k, _ = attention.split_heads(attention.qkv(x))
-        maps = MultiHeadAttention.weights(q, k, None).transpose(0, 1).flatten(1)  # [8, ...]
-        likeness = torch.corrcoef(maps).masked_fill(torch.eye(8, dtype=torch.bool), 0).abs().max().item()
-    count = [parameter_count(MultiHeadAttention(512, heads, 0.0)) for heads in (8, 1)]
-    say(f"largest correlation between the attention maps of two heads: {likeness:.2f}")
-    say(f"8 heads of 64 have {count[0]:,} parameters, one of 512 has {count[1]:,}")
-    return Verdict(
-        difference < 1e-5 and likeness < 0.2 and count[0] == count[1],
-        f"eight heads equal eight attentions with separate weights (difference {difference:.0e}) and have no more "
-        "parameters than one wide head",
-    )
 
 
 def sinusoidal_table(say: Say) -> Verdict:

@@ -21,6 +21,8 @@ THUMBNAIL_GAP = 10
 CELL = 34
 """Width of a number in `head_numbers`; its height is `CELL_HEIGHT`."""
 CELL_HEIGHT = 24
+LINE_STEP, BETWEEN = 22, 180
+"""Height of a token beside lines of attention, and the distance of the two columns."""
 SHADES = 32
 COLOUR = (0x2F, 0x78, 0xA8)
 """Colour of images, which is visible on light and dark paper."""
@@ -113,6 +115,38 @@ def head_grid(
     return svg
 
 
+def attention_lines(
+    queries: Sequence[str], keys: Sequence[str], weights: np.ndarray, words: tuple[Sequence[int], Sequence[int]]
+) -> Element:
+    """Head view: lines from tokens on the left to those that they attend to on the right, of [queries, keys] weights;
+    only lines from or to the chosen `words` (positions among the queries and among the keys)."""
+    chosen = np.zeros(weights.shape, bool)
+    chosen[list(words[0])] = True
+    chosen[:, list(words[1])] = True
+    shown = np.where(chosen, weights, 0.0)
+    shares = [shown.sum(1) / max(1, len(words[1])), shown.sum(0) / max(1, len(words[0]))]
+    left, right = (max(map(text_width, names)) + GAP for names in (queries, keys))
+    width, height = left + BETWEEN + right, LINE_STEP * max(len(queries), len(keys))
+    svg = tag("svg", viewBox=f"0 0 {width:.0f} {height}", role="img", style=f"max-width: {width:.0f}px")
+    full = float(shown.max()) or 1.0
+    for query, key in zip(*np.nonzero(shown > full / 100), strict=True):
+        weight = float(shown[query, key])
+        start, end = (LINE_STEP * (position + 0.5) for position in (query, key))
+        style = {"style": f"stroke-width: {1 + 3 * weight / full:.1f}", "stroke_opacity": f"{weight / full:.3f}"}
+        line = {"x1": left, "y1": start, "x2": left + BETWEEN, "y2": end}
+        name = f"{queries[query]} - {keys[key]}: {weight:.3f}"
+        svg.append(tag("line", tag("title", name), class_="line colour0", **line, **style))
+    for side, (names, x, anchor) in enumerate(((queries, left - 4, "end"), (keys, left + BETWEEN + 4, "start"))):
+        for position, name in enumerate(names):
+            y, share = LINE_STEP * (position + 0.5), float(shares[side][position])
+            if not words[side] and share > full / 100:
+                box = {"x": x if side else x - text_width(name), "y": y - 9, "width": text_width(name), "height": 18.0}
+                svg.append(tag("rect", class_="mark", fill_opacity=f"{0.45 * share / full:.3f}", rx=3, **box))
+            kind = "accent" if position in words[side] else "" if not words[side] else "faint"
+            svg.append(tag("text", name, class_=kind or None, x=x, y=y + 4.5, text_anchor=anchor))
+    return svg
+
+
 def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray) -> Element:
     """Percentages of shares [layers, heads] as a table: layers down, heads across; a dark cell is the largest."""
     left, top = 64, 26
@@ -135,7 +169,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
             svg.append(tag("rect", tag("title", name), class_="mark", **place))
             kind = "on-better" if opacity > 0.55 else None
             text = {"x": x + CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
-            svg.append(tag("text", f"{100 * share:.{decimals}f}", class_=kind, **text))
+            svg.append(tag("text", f"{100 * share:z.{decimals}f}", class_=kind, **text))
     return svg
 
 
