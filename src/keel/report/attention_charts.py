@@ -125,7 +125,7 @@ def attention_lines(
     chosen[:, list(words[1])] = True
     shown = np.where(chosen, weights, 0.0)
     shares = [shown.sum(1) / max(1, len(words[1])), shown.sum(0) / max(1, len(words[0]))]
-    left, right = (max(map(text_width, names)) + GAP for names in (queries, keys))
+    left, right = (max(map(text_width, names)) + 2 * GAP for names in (queries, keys))
     width, height = left + BETWEEN + right, LINE_STEP * max(len(queries), len(keys))
     svg = tag("svg", viewBox=f"0 0 {width:.0f} {height}", role="img", style=f"max-width: {width:.0f}px")
     full = float(shown.max()) or 1.0

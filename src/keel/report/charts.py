@@ -124,7 +124,9 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, u
     ys = ticks_between(min(y for _, y in points), max(y for _, y in points))
     axes = Axes(left=48, right=WIDTH - 110, top=26, bottom=256, low=0.0, high=last, ticks=ys)
     svg = tag("svg", viewBox=f"0 0 {WIDTH} {axes.bottom + 44}", role="img")
-    axes.draw(svg, across, upward, {tick: f"{tick:,g}" for tick in ticks_between(0.0, last) if tick <= last})
+    whole = all(float(x).is_integer() for x, _ in points)
+    xs = [tick for tick in ticks_between(0.0, last) if tick <= last and (tick.is_integer() or not whole)]
+    axes.draw(svg, across, upward, {tick: f"{tick:,g}" for tick in xs})
     names: list[tuple[float, float, str]] = []
     for kind, (name, curve) in zip(("curve", "curve second"), curves.items(), strict=False):
         placed = axes.points(curve)

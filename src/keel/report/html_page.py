@@ -154,8 +154,11 @@ def is_page(path: str | Path) -> bool:
 
 
 def render_picture(picture: Element) -> str:
-    """A picture as the text of an SVG file of its own."""
+    """A picture as the text of an SVG file of its own, with a size, without which it would fill any page."""
     standalone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
+    *_, width, height = picture.attrib.get("viewBox", "100% 100%").split()
+    for name, size in (("width", width), ("height", height)):
+        standalone.attrib.setdefault(name, size)
     standalone.extend([tag("style", STANDALONE_CSS), *picture])
     return tostring(standalone, encoding="unicode") + "\n"
 
