@@ -160,7 +160,9 @@ def retrieval(
     pool: Annotated[PooledOutput, Doc("Pooling over tokens.")] = "mean",
     sample: Annotated[int, Ge(0), Doc("Pairs to compare, a seeded sample; 0: all.")] = 1000,
     seed: Annotated[int, Ge(0), Doc("Random seed of the sample.")] = 0,
-    out: Annotated[str | Path | None, Doc("Write the curve over layers as a figure: .svg, .pdf, .png or .html.")] = None,
+    out: Annotated[
+        str | Path | None, Doc("Write the curve over layers as a figure: .svg, .pdf, .png or .html.")
+    ] = None,
     columns: Columns | None = None,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
