@@ -43,8 +43,6 @@ from keel.explain.probe_curves import LayerProbes as LayerProbes
 from keel.explain.sentence_retrieval import Retrieval as Retrieval
 from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.text_clusters import Clusters as Clusters
-from keel.explain.sentence_retrieval import Retrieval as Retrieval
-from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.word_attributions import Explanation as Explanation
 from keel.explain.word_senses import Senses as Senses
 from keel.formats.stored_model import Vectors as Vectors
