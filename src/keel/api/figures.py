@@ -53,7 +53,7 @@ def _input_figure(model: Model, text: str, second: str = "") -> Figure:
 
 def _unit_figure(model: Model, text: str, units: MaskingUnits) -> Figure:
     view = unit_view(model, text, units)
-    levels = [(each.name, each.sizes, each.units, each.masked, each.shown) for each in view.levels]
+    levels = [(each.name, each.sizes, each.units, each.masked, each.shown) for each in view.by_level]
     found = draw_units(view.tokens, levels, mask_rate=view.mask_rate, left_out=view.left_out, name=model_name(model))
     return replace(found, details={"units": view.to_dict()})
 

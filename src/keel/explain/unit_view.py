@@ -37,13 +37,15 @@ class UnitView:
     """The units of a text."""
 
     tokens: list[str]
-    levels: list[LevelView]
+    by_level: list[LevelView]
     mask_rate: float
     left_out: int = 0
     """Tokens of the text beyond the length of a training sequence."""
 
     def to_dict(self) -> dict[str, Any]:
-        levels = {each.name: {"units": each.units, "masked": each.masked, "shown": each.shown} for each in self.levels}
+        levels = {
+            each.name: {"units": each.units, "masked": each.masked, "shown": each.shown} for each in self.by_level
+        }
         return {"tokens": self.tokens, "levels": levels, "mask_rate": self.mask_rate, "left_out": self.left_out}
 
 
@@ -64,7 +66,7 @@ def unit_view(model: Model, text: str, units: MaskingUnits, seed: int = 0) -> Un
         for name, starts, shown in zip(("token", *LEVELS), bits, given, strict=True)
         if shown
     ]
-    return UnitView(tokens=names[:count], levels=levels, mask_rate=system.mask_rate, left_out=len(ids) - count)
+    return UnitView(tokens=names[:count], by_level=levels, mask_rate=system.mask_rate, left_out=len(ids) - count)
 
 
 def _texts(model: Model, sentences: list[str]) -> list[tuple[int, int, str]]:

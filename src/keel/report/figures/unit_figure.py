@@ -1,4 +1,4 @@
-"""Masking units of a text, level by level, each with an example of masking."""
+"""Masking units of a text at each level of masking, with an example."""
 
 from collections.abc import Sequence
 
