@@ -54,6 +54,15 @@ MODELS = {
 }
 
 
+TREEBANK = """\
+1	the	the	DET	DT	PronType=Art	2	det	_	_
+2	farmer	farmer	NOUN	NN	Number=Sing	4	nsubj	_	_
+3	is	be	AUX	VBZ	Number=Sing	4	cop	_	_
+4	kind	kind	ADJ	JJ	Degree=Pos	0	root	_	_
+
+"""
+
+
 @pytest.fixture(scope="module")
 def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
     """A folder with the files that the pages name."""
@@ -73,6 +82,11 @@ def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path
     pairs = ["the farmer is kind\tthe farmer is nice\tsame", "the pilot was late\tit rained\tother"] * 20
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
+    for name in ("en-train.conllu", "en-test.conllu"):
+        (folder / name).write_text(TREEBANK * 15)
+    spans = [("the farmer is late", [4, 10], "person"), ("a field", [2, 7], "thing")]
+    rows = [json.dumps({"text": text, "span1": span, "label": label}) for text, span, label in spans]
+    (folder / "senses.jsonl").write_text("\n".join(rows * 10) + "\n")
     quiz = ['{"context": "the farmer is", "choices": ["kind", "a pilot", "late"], "label": 0}'] * 20
     (folder / "quiz.jsonl").write_text("\n".join(quiz) + "\n")
     question = {"question": "who is kind?", "answers": [{"text": "farmer", "answer_start": 4}]}
