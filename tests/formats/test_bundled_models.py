@@ -4,6 +4,7 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +12,21 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 import keel
+from keel.api import model_loading
 from keel.api.model_loading import DEFAULTS, default_model
 from keel.cli import main
 from keel.errors import UsageError
 from keel.events import ignore
 from keel.formats.bundled_models import FOLDER, bundled_models, locate
 
-MOST_BYTES = {"english": 28e6, "chinese": 22e6, "english-gpt": 22e6, "english-words": 4e6, "chinese-words": 4e6}
+MOST_BYTES = {
+    "english": 28e6,
+    "chinese": 22e6,
+    "multilingual": 40e6,
+    "english-gpt": 22e6,
+    "english-words": 4e6,
+    "chinese-words": 4e6,
+}
 PERSONAL = re.compile(r"[\w.+-]+@[\w-]+\.\w+|\+?\d[\d ()-]{8,}\d")
 CHINESE = "中国的首都是北[MASK]。"
 
@@ -71,6 +80,33 @@ def test_texts_are_embedded_and_compared_without_a_model() -> None:
 def test_without_a_model_for_the_language_one_must_be_named() -> None:
     with pytest.raises(UsageError, match="Keel comes with no causal language model for Chinese: choose a model with"):
         default_model("causal language model", "你好", ignore)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "notes"),
+    [
+        ("The farmer has seen the boat.", "english", 1),
+        ("Der Bauer hat das Boot gesehen.", "english", 2),
+        ("die me", "english", 1),
+        ("42", "english", 1),
+        ("今天天气很好", "chinese", 1),
+        ("Он не видел лодку.", "", 0),
+        ("谷に住む農夫は誰も見なかった。", "", 0),
+        ("Ο αγρότης δεν είδε κανέναν.", "", 0),
+    ],
+)
+def test_the_language_of_a_text_decides(text: str, expected: str, notes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = {"english": Path("english"), "chinese": Path("chinese")}
+    monkeypatch.setattr(model_loading, "bundled_models", lambda: folders)
+    events: list[dict[str, Any]] = []
+    if not expected:
+        with pytest.raises(UsageError, match="choose a model with"):
+            default_model("encoder", text, events.append)
+        return
+    assert default_model("encoder", text, events.append) == expected
+    assert len(events) == notes
+    folders["multilingual"] = Path("multilingual")
+    assert default_model("encoder", "Он не видел лодку.", events.append) == "multilingual"
 
 
 def test_a_name_is_a_model_where_a_folder_is(capsys: pytest.CaptureFixture[str]) -> None:
