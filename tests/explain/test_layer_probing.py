@@ -17,7 +17,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.explain.layer_features import layer_features, random_twin
 from keel.explain.layer_probing import control_labels
-from keel.explain.probe_curves import probe_scores
+from keel.explain.probe_curves import ProbeCurve, probe_scores
+from keel.metrics.bootstrap import Score
 from keel.model import Model
 from keel.systems.system import System
 
@@ -239,6 +240,17 @@ def test_intervals_resample_texts_and_selectivity_is_paired() -> None:
     assert 0.35 < (single["scores"][0].low or 0) < 0.5
     assert (single["selectivity"][0].value, single["selectivity"][0].low, single["selectivity"][0].high) == (0, 0, 0)
     assert probe_scores(correct, None, None, np.zeros(100))["scores"][0].low is None
+
+
+def test_expected_layer_weighs_what_each_layer_adds() -> None:
+    def expected(*values: float) -> float | None:
+        scores = [Score(value=value, low=None, high=None) for value in values]
+        shape: dict[str, Any] = {"classes": 2, "train": 9, "test": 9, "unseen": 0, "majority": 0.5, "l2": []}
+        layers = [*range(len(values))]
+        return ProbeCurve(task="t", source="s", unit="word", layers=layers, scores=scores, **shape).expected_layer
+
+    assert expected(0.5, 0.7, 0.6, 0.9) == pytest.approx((1 * 0.2 + 3 * 0.2) / 0.4)
+    assert expected(0.9, 0.7, 0.6) is None
 
 
 def test_unseen_labels_count_as_errors(tmp_path: Path) -> None:

@@ -102,9 +102,12 @@ def fit_probe(
     def closure() -> Tensor:
         weight, bias = (point / scale).tensor_split([len(point) - 1])
         logits = torch.addmm(bias, rows, weight)
-        normalizer = logits.logsumexp(1)
-        loss = (normalizer - logits[index, targets]).sum() + l2 / 2 * weight.square().sum()
-        slope = logits.sub_(normalizer[:, None]).exp_()
+        logits.sub_(logits.amax(1, keepdim=True))
+        chosen = logits[index, targets]
+        slope = logits.exp_()
+        sums = slope.sum(1, keepdim=True)
+        loss = (sums.log()[:, 0] - chosen).sum() + l2 / 2 * weight.square().sum()
+        slope.div_(sums)
         slope[index, targets] -= 1
         point.grad = torch.cat([rows.T @ slope + l2 * weight, slope.sum(0, keepdim=True)]) / scale / count
         return loss / count

@@ -48,22 +48,31 @@ class ProbeCurve:
         """The layer of the highest accuracy, the lowest of several."""
         return self.layers[int(np.argmax([each.value for each in self.scores]))]
 
+    @property
+    def expected_layer(self) -> float | None:
+        """Σ_l l Δ(l) / Σ_l Δ(l) over the layers above the embeddings (Tenney et al. 2019), where Δ(l) is what layer l
+        adds to the highest accuracy of those below; None if none adds any. A scalar mix under a linear probe learns to
+        be the best layer alone."""
+        reached = np.maximum.accumulate([each.value for each in self.scores])
+        gains = np.diff(reached)
+        return float(gains @ self.layers[1:] / gains.sum()) if gains.sum() > 0 else None
+
     def score(self, layer: int) -> Score:
         """The accuracy on a layer."""
         return self.scores[self.layers.index(layer)]
 
     def brief(self) -> str:
         """One line: the best layer, and what to compare it with."""
-        index = self.layers.index(self.best)
+        index, expected = self.layers.index(self.best), self.expected_layer
         found = f"{self.task}: best at layer {self.best}, {_percent(self.scores[index])}; majority {self.majority:.1%}"
         if self.selectivity is not None:
             found += f"; selectivity there {_percent(self.selectivity[index])}"
         if self.random is not None:
             found += f"; random weights at most {max(each.value for each in self.random):.1%}"
-        return found
+        return found if expected is None else f"{found}; expected layer {expected:.1f}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "best": self.best}
+        return {**asdict(self), "best": self.best, "expected_layer": self.expected_layer}
 
 
 def _percent(score: Score) -> str:
