@@ -95,11 +95,13 @@ def test_beam_search_finds_a_more_probable_text_than_greedy_decoding(ngram: Mode
             keel.generate(prompt, model=ngram)
 
 
-def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Path) -> None:
+def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model) -> None:
+    traces: list[dict[str, Any]] = []
     prompts, strategy = ["The sailor", "The judge"], BeamSearch(beams=8, best=4)
     whole = continuations(prompts, model=ngram, strategy=strategy, tokens=20)
     for stop in ([" the"], [".", " a"], ["qwertz"]):
-        found = continuations(prompts, model=ngram, strategy=strategy, tokens=20, stop=stop, trace=tmp_path / "t.json")
+        settings: dict[str, Any] = {"tokens": 20, "stop": stop, "on_trace": traces.append}
+        found = continuations(prompts, model=ngram, strategy=strategy, **settings)
         for best in found:
             assert len({each.text for each in best}) == 4, "no text is given twice"
             assert not any(end in each.text for end in stop for each in best)
@@ -113,6 +115,7 @@ def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Pa
                 assert size == pytest.approx(words + 1, abs=0.1)
         assert any(each.stopped for best in found for each in best) == ("qwertz" not in stop)
     assert [[each.text for each in best] for best in found] == [[each.text for each in best] for best in whole]
+    assert len(traces) == 3
 
 
 def test_what_repeats_is_made_less_likely(ngram: Model) -> None:

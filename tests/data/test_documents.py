@@ -16,7 +16,7 @@ END = 99
 def documents() -> Documents:
     """Two documents: sentences of 2, 3 and 1 tokens, and of 4."""
     starts = torch.tensor([0, 2, 5, 6, 10])
-    return Documents._over(torch.arange(1, 11, dtype=torch.int16), starts, torch.tensor([[0, 3], [3, 4]]), None)
+    return Documents._over(torch.arange(1, 11, dtype=torch.int16), starts, torch.tensor([[0, 3], [3, 4]]))
 
 
 WITH_END_TOKENS = [1, 2, END, 3, 4, 5, END, 6, END, END, 7, 8, 9, 10, END, END]
@@ -46,5 +46,5 @@ def test_readers_go_on_where_they_were_and_read_all(documents: Documents, backwa
 
 
 def test_held_out_documents_have_a_ring_of_their_own(documents: Documents) -> None:
-    part = Documents._over(documents.ids, documents.starts, torch.tensor([[3, 4]]), None)
+    part = Documents._over(documents.ids, documents.starts, torch.tensor([[3, 4]]))
     assert read(part, 1, 0, 5)[0].tolist() == [7, 8, 9, 10, END, END]

@@ -10,7 +10,7 @@ from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.claims.claim import Say
-from keel.claims.network_claims import shrinking_images
+from keel.claims.convolution_claims import shrinking_images
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.events import ignore

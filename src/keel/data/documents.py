@@ -54,8 +54,8 @@ class Documents(Tensors):
         spans: Tensor,
         least: int = 2,
         *,
-        word_starts: Tensor | None,
-        units: Tensor | None,
+        word_starts: Tensor | None = None,
+        units: Tensor | None = None,
     ) -> Self:
         sizes = starts[spans[:, 1]] - starts[spans[:, 0]]
         spans, sizes = spans[sizes >= least], sizes[sizes >= least]
