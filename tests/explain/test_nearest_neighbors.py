@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import keel
+from keel.api.model_loading import load_vectors
 from keel.errors import KeelError, UsageError
 from keel.explain import nearest_neighbors
 from keel.explain.nearest_neighbors import Neighbor, VectorSpace
@@ -39,6 +41,15 @@ def test_a_word_unknown_as_written_is_sought_in_lower_case() -> None:
     space = space_of({"Polish": [1, 0], "polish": [0, 1], "shine": [0, 2], "poland": [2, 0]})
     assert words(space.nearest("Polish", top=1)) == ["poland"]
     assert words(space.nearest("POLISH", top=1)) == ["shine"]
+
+
+def test_a_word_unknown_in_lower_case_is_sought_as_the_tokenizer_writes_it(tmp_path: Path) -> None:
+    texts = ["Zürich and Bern and Basel"] * 20
+    model = keel.pretrain("word2vec", texts, out=tmp_path / "m", min_count=1, held_out=0.0, steps=1, progress=False)
+    space = load_vectors(model)
+    assert "zurich" in space.words
+    assert space.find("Zürich") == space.find("ZÜRICH") == space.find("zurich") is not None
+    assert space.find("Genève") is None
 
 
 def test_a_vector_of_zeros_is_like_nothing_and_of_equal_words_the_first_counts() -> None:

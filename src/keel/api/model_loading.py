@@ -71,4 +71,5 @@ def load_vectors(model: ModelSource, on_event: OnEvent = ignore) -> VectorSpace:
         return VectorSpace(vectors.words, vectors.matrix)
     known = load_model(model, on_event)
     vectors = known.vector_space()
-    return VectorSpace(vectors.words, vectors.matrix, known.encode if known.system.uses_subwords else None)
+    subword_encoder = known.encode if known.system.uses_subwords else None
+    return VectorSpace(vectors.words, vectors.matrix, subword_encoder, known.tokenizer.normalize_word)

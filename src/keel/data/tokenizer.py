@@ -323,10 +323,11 @@ class Tokenizer:
         unknown = self.unknown_id
         for index, (start, end) in enumerate(encoding.offsets):
             if ids[index] == unknown and (word := text[start:end]) != self._special_tokens["unk"]:
-                ids[index] = len(self) + self._unseen.number(self._normal(word))
+                ids[index] = len(self) + self._unseen.number(self.normalize_word(word))
         return replace(encoding, ids=ids)
 
-    def _normal(self, word: str) -> str:
+    def normalize_word(self, word: str) -> str:
+        """The word as the vocabulary has it: perhaps lowercased, or without accents."""
         return self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
 
     def encode_words(self, words: list[str], *, oov_ids: bool = False) -> list[list[int]]:
@@ -337,7 +338,7 @@ class Tokenizer:
         if self.kind == "words":
             self._unseen.begin()
             for index, word in enumerate(words):
-                whole = "".join(self._normal(word).split())  # the normalizer puts spaces around Chinese characters
+                whole = "".join(self.normalize_word(word).split())  # it puts spaces around Chinese characters
                 number = self._inner.token_to_id(whole) if whole else None
                 if number is not None or (oov_ids and whole):
                     found[index] = [len(self) + self._unseen.number(whole) if number is None else number]

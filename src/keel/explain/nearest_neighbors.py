@@ -41,7 +41,7 @@ ApproximateSearch = Callable[[np.ndarray, int], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class VectorSpace:
-    """Words and their vectors, most frequent first; an unknown word is looked up in lower case.
+    """Words and their vectors, most frequent first; an unknown word is looked up in lower case, then normalized.
 
     The matrix is never copied: a search reads it in blocks, so that millions of words need no extra memory.
     """
@@ -50,6 +50,8 @@ class VectorSpace:
     matrix: np.ndarray  # [words, width]
     subword_encoder: Callable[[list[str]], np.ndarray] | None = None
     """Subword vectors for words outside the vocabulary; zeros where there are none."""
+    normalize: Callable[[str], str] = str.lower
+    """A word as the tokenizer of the vectors writes it, perhaps without accents."""
 
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2 or len(self.words) != len(self.matrix):
@@ -85,7 +87,9 @@ class VectorSpace:
     def find(self, word: str) -> int | None:
         """Row of a word, or None."""
         row = self.index.get(word)
-        return self.index.get(word.lower()) if row is None else row
+        if row is None:
+            row = self.index.get(word.lower())
+        return self.index.get(self.normalize(word)) if row is None else row
 
     def _rows(self, words: Iterable[str]) -> set[int]:
         return {row for word in words if (row := self.find(word)) is not None}
