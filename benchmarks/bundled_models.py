@@ -25,7 +25,8 @@ from keel.systems.capabilities import MaskedLM
 
 
 def make(source: Path, out: Path, steps_per_rms: float = STEPS_PER_RMS) -> None:
-    """Write the folder with quantised weights; its card stays, and paths of the training run stay behind."""
+    """Write the folder with quantised weights and JSON without spaces; its card stays, and paths of the training run
+    stay behind."""
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(path for path in source.iterdir() if path.is_file()):
         if path.name in (WEIGHTS, EXTRA):
@@ -36,6 +37,10 @@ def make(source: Path, out: Path, steps_per_rms: float = STEPS_PER_RMS) -> None:
             card = {"title": out.name, "parent": "", "command": ""}
             config["keel"]["card"] = config["keel"].get("card", {}) | card  # converted word vectors have none
             (out / path.name).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        elif path.name == "tokenizer.json":
+            rules = json.loads(path.read_text(encoding="utf-8"))
+            text = json.dumps(rules, separators=(",", ":"), ensure_ascii=False)
+            (out / path.name).write_text(text + "\n", encoding="utf-8")
         elif path.name != "README.md":
             shutil.copyfile(path, out / path.name)
 
