@@ -99,8 +99,13 @@ class VectorSpace:
         row = self.find(word)
         if row is not None:
             return row
-        *others, last = [f"{offered!r:.60}" for offered in self._similar_words(word)] or [""]
-        offer = f"did you mean {', '.join(others) + ' or ' if others else ''}{last}?" if last else "try another"
+        if len(word.split()) > 1:
+            phrase = "_".join(word.split())
+            similar, remedy = [phrase] if self.find(phrase) is not None else [], "give a single word"
+        else:
+            similar, remedy = self._similar_words(word), "try another"
+        *others, last = [f"{offered!r:.60}" for offered in similar] or [""]
+        offer = f"did you mean {', '.join(others) + ' or ' if others else ''}{last}?" if last else remedy
         raise KeelError(f"{word!r:.60} is not in the vocabulary of {len(self.words):,} words: {offer}")
 
     def directions(self, words: Sequence[str]) -> np.ndarray:
