@@ -93,7 +93,6 @@ def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["odd", "king", "queen", "--model", str(file)]) == 2
     assert "needs three or more" in capsys.readouterr().err
     assert main(["similarity", "king", "--model", str(file)]) == 2
-    assert main(["nearest", "king"]) == 2
 
 
 def test_words_of_a_vector_file_can_be_fine_tuned(file: Path) -> None:

@@ -167,9 +167,10 @@ def embed(
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]:
     """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context; by default, those of
-    the bundled encoder."""
+    the bundled encoder, or of the bundled word vectors where Keel comes with no encoder for the language."""
     given, one = text_inputs(texts, text_column=text_column, on_event=on_event)
-    known = load_model(model or default_model("encoder", " ".join(given[:LANGUAGE_SAMPLE]), on_event), on_event)
+    sample = " ".join(given[:LANGUAGE_SAMPLE])
+    known = load_model(model or default_model("sentence embeddings", sample, on_event), on_event)
     return known.encode(given[0] if one else given, layer=layer, pool=pool, on_event=on_event)
 
 

@@ -196,7 +196,7 @@ def _embedded(
     if (count := len(texts)) > most:
         note(on_event, f"{most:,} of {count:,} texts are shown, at equal distances")
         texts = [texts[row] for row in np.linspace(0, count - 1, most).astype(int)]
-    known = load_model(model or default_model("encoder", " ".join(texts[:100]), on_event), on_event)
+    known = load_model(model or default_model("sentence embeddings", " ".join(texts[:100]), on_event), on_event)
     vectors = known.encode(texts, on_event=on_event)
     filled = np.flatnonzero(np.any(vectors != 0, axis=1))
     if not len(filled):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from keel.data.language_detection import LANGUAGE_NAMES, LATIN, detect_language
+from keel.data.language_detection import LANGUAGE_NAMES, LATIN, Language, detect_language
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.nearest_neighbors import VectorSpace
@@ -14,18 +14,16 @@ from keel.model import Model
 
 ModelSource = Model | str | Path
 """A model, the path of its folder or file, or the name of a bundled model."""
-Kind = Literal["encoder", "word vectors", "causal language model", "seq2seq model"]
-DEFAULTS: Mapping[Kind, Mapping[str, str]] = {
-    "encoder": {
-        "en": "english",
-        "zh": "chinese",
-        **dict.fromkeys(("de", "fr", "es", "ru", "ja", "ko"), "multilingual"),
-    },
-    "word vectors": {"en": "english-words", "zh": "chinese-words"},
-    "causal language model": {"en": "english-gpt"},
+Kind = Literal["encoder", "word vectors", "sentence embeddings", "causal language model", "seq2seq model"]
+MULTILINGUAL = dict.fromkeys(("de", "fr", "es", "ru", "ja", "ko"), ("multilingual",))
+DEFAULTS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
+    "encoder": {"en": ("english",), "zh": ("chinese",), **MULTILINGUAL},
+    "word vectors": {"en": ("english-words",), "zh": ("chinese-words",)},
+    "sentence embeddings": {"en": ("english", "english-words"), "zh": ("chinese", "chinese-words"), **MULTILINGUAL},
+    "causal language model": {"en": ("english-gpt",)},
     "seq2seq model": {},
 }
-"""Names of the bundled models, by the language of the text."""
+"""Names of the bundled models by the language of the text, the best one first."""
 FEW_WORDS = 3
 """Words below which a text in Latin script is taken for English: "die" and "me" are words of several languages."""
 
@@ -36,19 +34,37 @@ def default_model(kind: Kind, text: str, on_event: OnEvent) -> str:
     Without one, German, French and Spanish get the English model with a note; texts in other scripts are refused, as
     their characters are unknown to it.
     """
-    language = detect_language(text) or "en"
-    if language in LATIN and len(text.split()) < FEW_WORDS:
-        language = "en"
-    name, english = DEFAULTS[kind].get(language, ""), DEFAULTS[kind].get("en", "")
-    if name not in bundled_models():
+    language = _language_of(text)
+    name = _bundled_name(kind, language)
+    if not name:
         of = f"for {LANGUAGE_NAMES[language]}" if language in LANGUAGE_NAMES else "for the language of this text"
         what = f"Keel comes with no {kind} {of}"
-        if language not in LATIN or english not in bundled_models():
+        name = _bundled_name(kind, "en") if language in LATIN else ""
+        if not name:
             raise UsageError(f"{what}: choose a model with --model FOLDER")
-        note(on_event, f"{what}: {english} is used, which has learned from English text alone")
-        name = english
+        note(on_event, f"{what}: {name} is used, which has learned from English text alone")
     note(on_event, f"model: {name}, which comes with Keel; choose another one with --model")
     return name
+
+
+def default_vectors(words: Sequence[str], on_event: OnEvent) -> VectorSpace | None:
+    """The bundled word vectors, if they know all of these words; None for texts and for other words."""
+    text = " ".join(words)
+    name = _bundled_name("word vectors", _language_of(text))
+    space = load_vectors(name) if name else None
+    if space is None or any(space.find(word) is None for word in words):
+        return None
+    default_model("word vectors", text, on_event)
+    return space
+
+
+def _language_of(text: str) -> Language:
+    language = detect_language(text) or "en"
+    return "en" if language in LATIN and len(text.split()) < FEW_WORDS else language
+
+
+def _bundled_name(kind: Kind, language: str) -> str:
+    return next((name for name in DEFAULTS[kind].get(language, ()) if name in bundled_models()), "")
 
 
 def load_model(model: ModelSource, on_event: OnEvent = ignore) -> Model:

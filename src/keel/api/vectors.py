@@ -8,7 +8,7 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 
 from keel.api.keywords import ColumnKeywords
-from keel.api.model_loading import ModelSource, default_model, load_model, load_vectors
+from keel.api.model_loading import ModelSource, default_model, default_vectors, load_model, load_vectors
 from keel.api.settings import Source, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns, read_examples
@@ -45,8 +45,9 @@ def nearest(
 ) -> list[Neighbor]:
     """The nearest neighbours of a word or, with `among`, the texts of a file or list nearest to a text.
 
-    By default, the vectors are those of the bundled word vectors, or of the bundled encoder with `among`. `approximate`
-    searches an HNSW index of the vocabulary, which is built once and cached. `out` is the file of a figure: a page
+    By default, the vectors are those of the bundled word vectors, or of the bundled encoder with `among` (of the word
+    vectors, where Keel comes with no encoder for the language). `approximate` searches an HNSW index of the vocabulary,
+    which is built once and cached. `out` is the file of a figure: a page
     also shows a map of the neighbours.
     """
     path = None if out is None else picture_file(out)
@@ -59,7 +60,7 @@ def nearest(
         return found
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
-    known = load_model(model or default_model("encoder", query, on_event), on_event)
+    known = load_model(model or default_model("sentence embeddings", query, on_event), on_event)
     texts = read_texts(among, settings, on_event)
     space = VectorSpace(texts, known.encode(texts, on_event=on_event))
     found = space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
@@ -109,9 +110,15 @@ def odd(words: str | Sequence[str], *, model: ModelSource | None = None, on_even
 
 
 def similarity(first: str, second: str, *, model: ModelSource | None = None, on_event: OnEvent = ignore) -> float:
-    """Cosine similarity of two words, or of the mean vectors of two texts; by default, by the bundled encoder."""
+    """Cosine similarity of two words or two texts.
+
+    By default, words are compared by the bundled word vectors, which are better at it, and texts by the bundled encoder
+    (by the word vectors, where Keel comes with no encoder for the language).
+    """
     texts = [require_text(first, "the first text"), require_text(second, "the second text")]
-    known = load_model(model or default_model("encoder", " ".join(texts), on_event), on_event)
+    if model is None and (space := default_vectors(texts, on_event)):
+        return space.similarity(first, second)
+    known = load_model(model or default_model("sentence embeddings", " ".join(texts), on_event), on_event)
     vectors = known.encode(texts, on_event=on_event)
     one, two = (_non_zero(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))

@@ -146,7 +146,7 @@ def fill(options: Namespace, console: Console) -> Answer:
     "use",
     "TEXT|FILE|- [--model FOLDER]",
     argument("text", "TEXT|FILE|-", "A text; or a file or stdin with a text per line."),
-    model_flag("A model; default: the bundled encoder for the language of the text."),
+    model_flag("A model; default: the bundled encoder (else word vectors) for the language of the text."),
     arguments_of(inference.embed),
     section("columns", Columns(), only=("text_column", "encoding")),
     argument("--out", "FILE.npy", "Write one array to this file instead of JSON lines."),
@@ -161,7 +161,7 @@ def embed(options: Namespace, console: Console) -> Answer:
     if options.out and per_token:
         raise UsageError("--pool none gives different numbers of vectors per text, which no .npy holds: omit --out")
     texts = _texts(options, columns, console)
-    model = load(options, console, " ".join(texts[: inference.LANGUAGE_SAMPLE]), "encoder")
+    model = load(options, console, " ".join(texts[: inference.LANGUAGE_SAMPLE]), "sentence embeddings")
     vectors: Any = inference.embed(texts, model=model, on_event=console, **settings)
     if options.out:
         part = Path(f"{options.out}.part")

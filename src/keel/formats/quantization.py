@@ -1,7 +1,7 @@
 """Quantised weights: each row of a matrix in multiples of its own step, entropy-coded, in about six bits per weight.
 
 A row with root mean square r has the step r/16 (larger if that needs more than a byte), so rounding changes its weights
-by about 2% of r; for word vectors r/8 is fine enough, in five bits. The integers are coded by zlib's Huffman codes:
+by about 2% of r; for word vectors r/4 is fine enough, in four bits. The integers are coded by zlib's Huffman codes:
 near their entropy, and fast to read.
 """
 
