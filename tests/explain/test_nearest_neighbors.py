@@ -52,7 +52,7 @@ def test_a_word_unknown_in_lower_case_is_sought_as_the_tokenizer_writes_it(tmp_p
     assert space.find("Genève") is None
 
 
-def test_of_several_words_one_is_asked_for_or_the_phrase() -> None:
+def test_a_query_of_several_words_needs_one_of_them_or_a_phrase() -> None:
     space = space_of({"network": [1, 0], "new_york": [0, 1]})
     for query, remedy in {"New York": "did you mean 'New_York'", "new works": "give a single word"}.items():
         with pytest.raises(KeelError, match=f"not in the vocabulary of 2 words: {remedy}"):
