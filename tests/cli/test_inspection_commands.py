@@ -57,7 +57,7 @@ def test_attention_of_a_seq2seq_model(run: Run, desk: Path) -> None:
         (["--layer", "9"], "layer 9"),
         (["--head", "9"], "head 9"),
         (["--from", "cat"], "--from"),
-        (["--out", "a.pdf"], ".svg"),
+        (["--out", "a.gif"], ".svg"),
         (["--kind", "cross"], "--kind"),
         (["--merge", "all"], "--merge"),
     ],

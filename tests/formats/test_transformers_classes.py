@@ -145,5 +145,5 @@ def test_types_that_only_keel_has_are_none_of_transformers() -> None:
     ours = {name for name, each in ARCHITECTURES.items() if not each.in_transformers}
     assert ours
     assert not ours & {*transformers.CONFIG_MAPPING.keys()}
-    assert {each.system.name for each in ARCHITECTURES.values()} == {*SYSTEMS}
+    assert {each.system.name for each in ARCHITECTURES.values()} == {*SYSTEMS} - {"ernie"}  # a folder of bert
     assert all(name == each.model_type and not name.startswith("keel-") for name, each in ARCHITECTURES.items())

@@ -100,6 +100,7 @@ def listen(host: str, port: int | None) -> tuple[socket.socket, Address]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
+            listener.listen()  # a browser that comes before the server waits
             return listener, Address(host, listener.getsockname()[1])
         except OSError as error:
             listener.close()
