@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -289,7 +290,11 @@ def run_side(options: argparse.Namespace) -> dict[str, Any]:
 
 def start_process(options: argparse.Namespace, **settings: Any) -> dict[str, Any]:
     given = vars(options) | settings
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if name not in ("command", "model")]
+    flags = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in given.items()
+        if name not in ("command", "model", "parallel")
+    ]
     command = [sys.executable, __file__, "run", options.model, *flags]
     threads = str(options.threads)
     environment = os.environ | {"OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads}
@@ -318,10 +323,14 @@ def compare_f1(options: argparse.Namespace) -> None:
     test = read_questions(Path(options.data), TEST_FILES, options.test, 0, options.lengths or "mixed", options.model)
     scorer = AnswerScorer("english")
     scores: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-    for seed in range(options.repeats):
-        for side in SIDES:
-            run = start_process(options, side=side, job="train", lengths=options.lengths or "mixed", seed=seed, trim=1)
-            gold = [each.texts for each in test.values]
+    gold = [each.texts for each in test.values]
+    runs = [(seed, side) for seed in range(options.repeats) for side in SIDES]
+
+    def start(run: tuple[int, str]) -> dict[str, Any]:
+        return start_process(options, side=run[1], job="train", lengths=options.lengths or "mixed", seed=run[0], trim=1)
+
+    with ThreadPoolExecutor(options.parallel) as pool:
+        for (seed, side), run in zip(runs, pool.map(start, runs), strict=True):
             f1 = [scorer.f1(text, [*texts]) for text, texts in zip(run["answers"], gold, strict=True)]
             exact = [scorer.exact_match(text, [*texts]) for text, texts in zip(run["answers"], gold, strict=True)]
             scores[side].append(100 * np.array(f1))
@@ -477,6 +486,7 @@ def main() -> None:
     )
     parser.add_argument("--max-tokens", type=int, default=0, help="with squad2: tokens of a training question [0: any]")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side in turn, with seeds 0, 1, ... [3]")
+    parser.add_argument("--parallel", type=int, default=1, help="with f1: processes side by side [1]")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="that of both sides [cpu]")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="that of Keel [fp32]")
