@@ -222,7 +222,7 @@ def _load(model: ModelSource, on_event: OnEvent) -> Model | VectorSpace:
 
 def _title(model: ModelSource, subject: Model | VectorSpace) -> str:
     if isinstance(subject, Model):
-        return subject.card.title or subject.system.name
+        return subject.title
     return Path(model).name if isinstance(model, str | Path) else "word vectors"
 
 

@@ -209,7 +209,7 @@ def _embedded(
 
 
 def _model_name(model: ModelSource) -> str:
-    return (model.card.title or model.system.name) if isinstance(model, Model) else Path(model).name
+    return model.title if isinstance(model, Model) else Path(model).name
 
 
 def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

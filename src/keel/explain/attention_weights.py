@@ -228,7 +228,6 @@ def attention_weights(
             raise UsageError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
     if not text.strip():
         raise UsageError("the text is empty: give a text")
-    title = model.card.title or model.system.name
     task = model.task
     if isinstance(task, SequenceToSequence) and kind != "encoder":
         if not second.strip():
@@ -236,9 +235,9 @@ def attention_weights(
             note(on_event, f"target: {second}")
         given = decoder_input(model, task, "cross" if kind == "auto" else kind, (text, second), merge, on_event)
     else:
-        given = encoder_input(model, title, (text, second), merge, on_event)
+        given = encoder_input(model, (text, second), merge, on_event)
         if kind not in ("auto", given.kind):
-            raise UsageError(f"{title} has {TITLES[given.kind]} only: leave out --kind")
+            raise UsageError(f"{model.title} has {TITLES[given.kind]} only: leave out --kind")
     rows, columns = _numbers(layers, given.layers, "layer"), _numbers(heads, given.heads, "head")
     weights = record_weights(model, given, rows, columns)
     queries, keys = given.queries, given.keys
@@ -249,7 +248,7 @@ def attention_weights(
         weights, uniform = (merge_rows(merge_columns(each, keys), queries) for each in (weights, uniform))
     texts = text, second
     return Attention(
-        model=title,
+        model=model.title,
         kind=given.kind,
         queries=[each.name for each in queries],
         keys=[each.name for each in keys],

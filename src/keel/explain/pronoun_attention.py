@@ -133,10 +133,9 @@ class PronounAttention:
 
 def pronoun_attention(model: Model, templates: BiasTemplates, on_event: OnEvent = ignore) -> PronounAttention:
     """Record the attention of each sentence, pronoun, pair of occupations and order, one after the other."""
-    title = model.card.title or model.system.name
     if isinstance(model.task, SequenceToSequence):
-        raise KeelError(f"{title} is a seq2seq model: use one that reads text, such as bert or gpt")
-    first = encoder_input(model, title, (templates.attention_sentences[0], ""), "none", on_event)
+        raise KeelError(f"{model.title} is a seq2seq model: use one that reads text, such as bert or gpt")
+    first = encoder_input(model, (templates.attention_sentences[0], ""), "none", on_event)
     layers, heads = [*range(1, first.layers + 1)], [*range(1, first.heads + 1)]
     unknown = model.tokenizer.unknown_id if model.tokenizer.has_special_token("unk") else -1
     pairs = [
@@ -154,7 +153,7 @@ def pronoun_attention(model: Model, templates: BiasTemplates, on_event: OnEvent 
             for order, (one, other) in enumerate((pair, pair[::-1])):
                 for k, pronoun in enumerate(templates.pronouns):
                     filled = fill_template(template, {"first": one, "second": other, "pronoun": pronoun})
-                    given = encoder_input(model, title, (filled.text, ""), "none", on_event)
+                    given = encoder_input(model, (filled.text, ""), "none", on_event)
                     weights = record_weights(model, given, layers, heads)  # [layers, heads, queries, keys]
                     queries = _inside(given.queries, filled.spans["pronoun"])
                     positions = [_inside(given.keys, filled.spans[name]) for name in ("first", "second")]

@@ -119,8 +119,7 @@ def retrieve_translations(
         for forward, backward in [_accuracies(*(side[:, index] for side in vectors), center=center)]
     ]
     first, second = languages if named else ("first", "second")
-    title = model.card.title or model.system.name
-    return Retrieval(model=title, first=first, second=second, count=len(chosen), centered=center, layers=layers)
+    return Retrieval(model=model.title, first=first, second=second, count=len(chosen), centered=center, layers=layers)
 
 
 def _distinct_pairs(pairs: Examples, on_event: OnEvent) -> list[int]:

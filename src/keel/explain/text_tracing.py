@@ -55,9 +55,8 @@ def trace_tensors(
     A language model without a task decodes `tokens` tokens after the text, greedily; of an encoder-decoder, `second` is
     the target, by default the most probable tokens, at most `tokens`.
     """
-    title = model.card.title or model.system.name
     if not supports_trace(model):
-        what = f"{title} ({model.system.name}) counts words: it has no tensors between token ids and output"
+        what = f"{model.title} ({model.system.name}) counts words: it has no tensors between token ids and output"
         raise UsageError(f"{what} to trace; use a network such as bert, gpt, elmo, transformer, cnn or word2vec")
     texts = [text, *also]
     if not all(each.strip() for each in texts):
@@ -67,7 +66,7 @@ def trace_tensors(
     if also and (second or task is not None or generates):
         raise UsageError("--also is for encoders without a task, which read single texts: leave it out")
     if tokens is not None and not (generates or isinstance(task, SequenceToSequence)):
-        raise UsageError(f"{title} does not generate text: leave out --tokens")
+        raise UsageError(f"{model.title} does not generate text: leave out --tokens")
     explanations: list[str] = []
     with torch.inference_mode(), eval_mode(model.encoder), eval_mode(objective), eval_mode(task):
         if isinstance(task, SequenceToSequence):
@@ -77,12 +76,14 @@ def trace_tensors(
             steps = trace_task(model, task, text, second)
         elif generates and isinstance(objective, GptPretraining | RnnPretraining):
             if second:
-                raise UsageError(f"{title} is a causal language model, which reads one text: leave out the second one")
+                raise UsageError(
+                    f"{model.title} is a causal language model, which reads one text: leave out the second one"
+                )
             steps = trace_language_model(model, objective, text, NEW_TOKENS if tokens is None else tokens, on_event)
         else:
             steps, explanations = trace_encoder(model, texts, second)
     return TensorTrace(
-        model=title,
+        model=model.title,
         system=model.system.name,
         summary=_summary(model),
         text=text,

@@ -252,7 +252,7 @@ def attribute_words(
         passes += 2 * (ORDERS + 1) * len(found.shares)
     assert model.task is not None
     explanation = Explanation(
-        model=model.card.title or model.system.name,
+        model=model.title,
         task=model.task.name,
         by="gradients" if used else "occlusion",
         prediction=scores.target.prediction,

@@ -8,7 +8,6 @@ from xml.etree.ElementTree import Element
 
 from keel.data.tagged_sentences import split_words
 from keel.errors import UsageError
-from keel.model import Model
 from keel.nn.meta_device import count_parameters
 from keel.report.text_table import aligned_lines
 from keel.systems.system import System
@@ -63,11 +62,6 @@ def figure_words(text: str, default: Sequence[str]) -> list[str]:
 def encoder_parameters(system: System, vocab_size: int) -> int:
     """Parameters of a new encoder of this system."""
     return count_parameters(lambda: system.build_encoder(vocab_size))
-
-
-def model_name(model: Model) -> str:
-    """The title of a model, or its system."""
-    return model.card.title or model.system.name
 
 
 def millions(parameters: int) -> str:
