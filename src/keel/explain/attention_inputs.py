@@ -9,7 +9,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, note
-from keel.explain.text_tokens import Merge, TextToken, text_tokens
+from keel.explain.text_tokens import SINK, Merge, TextToken, text_tokens
 from keel.model import Model
 from keel.nn.encoder import Recorder
 from keel.nn.multihead_attention import MultiHeadAttention
@@ -17,8 +17,6 @@ from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
-SINK = "<sink>"
-"""The learned vector before the first token that a GPT with `sink` attends to."""
 
 
 class AttentionInput(NamedTuple):

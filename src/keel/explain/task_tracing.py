@@ -17,7 +17,6 @@ from keel.explain.encoder_tracing import (
     PAD,
     check_size,
     sequence_labels,
-    token_names,
     top_candidates,
     vocabulary_ids,
     watch_encoder,
@@ -33,6 +32,7 @@ from keel.explain.head_kinds import (
 )
 from keel.explain.tensor_recorder import TensorRecorder
 from keel.explain.tensor_trace import TOP, TraceStep
+from keel.explain.text_tokens import token_names
 from keel.model import Candidate, Model
 from keel.systems.bert import BertEncoder
 from keel.tasks.answer import SpanAnswering
