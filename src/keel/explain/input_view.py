@@ -10,6 +10,7 @@ from keel.model import Model
 from keel.systems.bert import BertEncoder
 from keel.systems.gpt import GptEncoder
 from keel.systems.transformer import Transformer, TransformerEncoder
+from keel.text_table import aligned_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +31,15 @@ class InputView:
     """Tokens of the texts beyond the maximum length, which further windows would hold."""
 
     def lines(self) -> list[str]:
-        width = max(map(len, self.tokens))
-        head = f"{'token':{width}}  {'id':>7}  {'position':>8}" + ("  segment" if self.segments else "")
         rows = [
-            f"{token:{width}}  {id:>7}  {position:>8}"
-            + (f"  {segment_name(self.segments[position]):>7}" if self.segments else "")
-            for token, id, position in zip(self.tokens, self.ids, self.positions, strict=True)
+            ["token", "id", "position"],
+            *zip(self.tokens, map(str, self.ids), map(str, self.positions), strict=True),
         ]
-        tables = [f"{name}: {rows:,} x {width}" for name, (rows, width) in self.tables.items()]
-        return [head, *rows, "", *tables]
+        if self.segments is not None:
+            names = ["segment", *map(segment_name, self.segments)]
+            rows = [[*row, name] for row, name in zip(rows, names, strict=True)]
+        tables = [f"{name}: {count:,} x {width}" for name, (count, width) in self.tables.items()]
+        return [*aligned_lines(rows, left=1), "", *tables]
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {"tokens": self.tokens, "ids": self.ids, "positions": self.positions}

@@ -16,6 +16,7 @@ from keel.explain.text_tokens import TextToken
 from keel.metrics.bootstrap import RESAMPLES
 from keel.model import Model
 from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.text_table import pad_left
 
 STRONGEST = 5
 """Heads that are listed."""
@@ -196,7 +197,7 @@ def _intervals(by_pair: np.ndarray) -> np.ndarray | None:
 
 
 def _cells(texts: list[str], widths: list[int]) -> str:
-    return "  ".join(" " * (width - cell_len(text)) + text for text, width in zip(texts, widths, strict=True))
+    return "  ".join(map(pad_left, texts, widths))
 
 
 def _inside(tokens: list[TextToken], span: tuple[int, int]) -> list[int]:

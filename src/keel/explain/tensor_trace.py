@@ -12,11 +12,11 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
 
 from keel.errors import KeelError
 from keel.events import pluralize
 from keel.model import Candidate
+from keel.text_table import COLUMNS, aligned_lines, cut_text
 
 MAX_TENSORS = 3_000
 """Tensors of one trace; decoding stops before a step that would exceed it."""
@@ -30,8 +30,6 @@ MASKED = 255
 """Byte of a cell that is minus infinity, or no number."""
 TOP = 10
 """Most probable predictions that a step lists."""
-COLUMNS = 80
-"""Columns of a terminal."""
 NAME_WIDTH = 40
 """Characters of a token that plain data shows."""
 
@@ -321,9 +319,8 @@ class TensorTrace:
 def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
     """A line per tensor, under the name of its layer; with `only`, of that layer and of what is in none."""
     shown = [each for each in tensors if only is None or each.layer in (0, only)]
-    rows = [(each.kind.name, _sizes(each), ", ".join(each.kind.axes)) for each in shown]
-    widths = [max((cell_len(row[column]) for row in rows), default=0) for column in range(2)]
-    table = iter(rows)
+    rows = [(each.kind.name, _sizes(each), f"[{', '.join(each.kind.axes)}]") for each in shown]
+    table = aligned_lines(rows, left=3) if rows else iter(())
     for (layer, part), group in groupby(tensors, key=lambda each: (each.layer, "" if each.layer else each.kind.part)):
         members = [*group]
         if layer and only is not None and layer != only:
@@ -334,9 +331,7 @@ def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
             continue
         yield part or f"layer {layer}"
         for _ in members:
-            cells = next(table)
-            padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=False))
-            yield f"  {'  '.join(padded)}  [{cells[2]}]"
+            yield f"  {next(table)}"
 
 
 def _described(tensor: TracedTensor) -> Iterator[str]:
@@ -358,4 +353,4 @@ def _best(found: Sequence[Candidate], count: int) -> str:
 
 
 def _cut(name: str) -> str:
-    return name if cell_len(name) <= NAME_WIDTH else f"{set_cell_size(name, NAME_WIDTH - 1).rstrip()}…"
+    return cut_text(name, NAME_WIDTH)

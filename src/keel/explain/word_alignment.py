@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.cells import cell_len
 from torch import Tensor
 
 from keel.data.token_batch import TokenBatch
@@ -15,6 +16,7 @@ from keel.explain.text_tokens import TextToken, merge_columns, merge_rows, text_
 from keel.nn.encoder import Decoder, Encoder
 from keel.nn.inference_loop import eval_mode
 from keel.systems.system import System
+from keel.text_table import pad_left
 
 NAMES = ("alignment", "cross_attention")
 """Names under which decoders record cross-attention: seq2seq, and each layer of a transformer."""
@@ -33,10 +35,10 @@ class Alignment:
 
     def lines(self) -> list[str]:
         """Each target word with the source word of the largest weight."""
-        width = max(map(len, self.target), default=0)
+        width = max(map(cell_len, self.target), default=0)
         best = self.weights.argmax(1)
         return [
-            f"{word:>{width}}  {self.weights[row, best[row]]:.2f}  {self.source[best[row]]}"
+            f"{pad_left(word, width)}  {self.weights[row, best[row]]:.2f}  {self.source[best[row]]}"
             for row, word in enumerate(self.target)
         ]
 

@@ -4,11 +4,11 @@ Integrated gradients: Sundararajan, Taly and Yan 2017. Occlusion: Zeiler and Fer
 Deletion and insertion curves: Petsiuk, Das and Saenko 2018.
 """
 
-import unicodedata
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
@@ -20,6 +20,7 @@ from keel.explain.prediction_scores import (
     score_prediction,
 )
 from keel.model import Model
+from keel.text_table import cut_text, pad_left
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -159,7 +160,7 @@ class Explanation:
             least = sorted((abs(word.attribution) for word in shown), reverse=True)[MAX_SHOWN - 1]
             shown = [word for word in shown if abs(word.attribution) >= least][:MAX_SHOWN]
         largest = max((abs(word.attribution) for word in self.words), default=0.0) or 1.0
-        width = min(NAME, max((_columns(word.word) for word in shown), default=0))
+        width = min(NAME, max((cell_len(word.word) for word in shown), default=0))
         text = 0 if len(self.texts) == 1 else -1
         for word in shown:
             if word.text != text:
@@ -167,10 +168,8 @@ class Explanation:
                 lines.append(f"{self.texts[text].name}:")
             bar = round(BAR * abs(word.attribution) / largest)
             left, right = ("-" * bar, "") if word.attribution < 0 else ("", "+" * bar)
-            name = _cut(word.word, width)
-            lines.append(
-                f"{' ' * (width - _columns(name))}{name} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip()
-            )
+            name = cut_text(word.word, width)
+            lines.append(f"{pad_left(name, width)} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip())
         if len(self.words) > len(shown):
             lines.append(f"showing the {len(shown)} strongest of {len(self.words):,} words: --json prints all")
         lines += [*self.check(), self.cost()]
@@ -306,14 +305,3 @@ def relative_gap(values: np.ndarray, difference: float) -> float:
 
 def _area(shares: list[float], curve: Any) -> float:
     return float(np.trapezoid(curve, shares))
-
-
-def _columns(word: str) -> int:
-    """Columns of a word on a terminal."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in word)
-
-
-def _cut(word: str, width: int) -> str:
-    while _columns(word) > width:
-        word = f"{word[:-2]}…"
-    return word

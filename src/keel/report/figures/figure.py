@@ -9,11 +9,9 @@ from xml.etree.ElementTree import Element
 from keel.data.tagged_sentences import split_words
 from keel.errors import UsageError
 from keel.nn.meta_device import count_parameters
-from keel.report.text_table import aligned_lines
 from keel.systems.system import System
+from keel.text_table import COLUMNS, aligned_lines
 
-COLUMNS = 80
-"""Columns of a terminal."""
 MAX_WORDS = 16
 """Words of a text that a figure of a network has room for."""
 WORD_LENGTH = 18
