@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from keel.data.sentence_splitting import CHINESE, CJK
+from keel.data.tagged_sentences import split_words
 from keel.data.tokenizer import Encoding, Tokenizer
 from keel.errors import KeelError
 
@@ -107,6 +108,32 @@ def word_positions(encoding: Encoding, text: str) -> Iterator[list[int]]:
                 group = []
             group.append(position)
         yield group
+
+
+def split_text(
+    text: str, offsets: Sequence[tuple[int, int]], *, chinese_words: bool = False
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """The words of a text as (start, end) characters, and [tokens] the word of each token, -1 for whitespace; Chinese
+    by characters, or in words by jieba. Words that share a token are one word."""
+    spans: list[tuple[int, int]] = []
+    for found in split_words(text, chinese_words=chinese_words):
+        start = text.index(found, spans[-1][1] if spans else 0)
+        spans.append((start, start + len(found)))
+    owner = np.full(len(text) + 1, -1)
+    for number, (start, end) in enumerate(spans):
+        owner[start:end] = number
+    joined = np.zeros(len(spans), bool)  # to the word before
+    firsts = np.full(len(offsets), -1)
+    for token, (start, end) in enumerate(offsets):
+        inside = owner[start:end][owner[start:end] >= 0]
+        if len(inside):
+            firsts[token] = inside[0]
+            joined[inside[0] + 1 : inside[-1] + 1] = True
+    groups = np.cumsum(~joined) - 1  # [spans]
+    words = [(spans[first][0], 0) for first in np.flatnonzero(~joined).tolist()]
+    for number, (_, end) in zip(groups.tolist(), spans, strict=True):
+        words[number] = words[number][0], end
+    return words, np.where(firsts >= 0, groups[firsts] if len(groups) else -1, -1)
 
 
 def merge_columns(weights: np.ndarray, keys: Sequence[TextToken]) -> np.ndarray:
