@@ -29,7 +29,7 @@ from keel.report.attribution_figure import (
     stacked,
 )
 from keel.report.charts import lines
-from keel.report.html_page import Page, is_page, picture_file, tag, write_figures, write_picture
+from keel.report.html_page import Page, is_page, picture_file, write_figures, write_picture
 from keel.text_vectors import PooledOutput
 
 BY = (
@@ -127,8 +127,7 @@ def write_attention(path: str | Path, found: Attention) -> Path:
             picture = head_matrix(found.queries, found.keys, found.weights[0, 0])
         else:
             name, picture = "all heads", head_grid(layers, heads, found.weights, titles)
-        picture.insert(0, tag("title", f"Attention in {found.model}: {name}"))
-        return write_picture(path, picture)
+        return write_picture(path, picture, f"Attention in {found.model}: {name}")
     figures = [
         (
             f"Attention to {name}",

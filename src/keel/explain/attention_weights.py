@@ -195,14 +195,14 @@ class Attention:
             "heads": self.heads,
             "queries": self.queries,
             "keys": self.keys,
-            "first_token_share": _rounded(self.first_token_shares),
-            "separator_share": _rounded(self.separator_shares) if self.separators else None,
+            "first_token_share": rounded(self.first_token_shares),
+            "separator_share": rounded(self.separator_shares) if self.separators else None,
             "uniform_share": {"first_token": round(first, 6), "separator": round(separator, 6)},
             **{name: word for name, word in named.items() if word},
         }
         if self.to_word:
-            found["between"] = _rounded(self.between())
-        return {**found, "weights": _rounded(self.weights)} if weights else found
+            found["between"] = rounded(self.between())
+        return {**found, "weights": rounded(self.weights)} if weights else found
 
 
 def attention_weights(
@@ -290,7 +290,8 @@ def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:
     return sorted(found) or [*range(1, count + 1)]
 
 
-def _rounded(values: np.ndarray) -> Any:
+def rounded(values: np.ndarray) -> Any:
+    """Numbers with six decimals, as plain data."""
     return values.astype(np.float64).round(6).tolist()
 
 

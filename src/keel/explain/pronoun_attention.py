@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.explain.attention_inputs import encoder_input
-from keel.explain.attention_weights import record_weights
+from keel.explain.attention_weights import record_weights, rounded
 from keel.explain.bias_templates import BiasTemplates, Pair, fill_template
 from keel.explain.text_tokens import TextToken
 from keel.metrics.bootstrap import RESAMPLES
@@ -122,11 +122,11 @@ class PronounAttention:
             "sentences": self.sentences,
             "layers": self.layers,
             "heads": self.heads,
-            "contrast": _rounded(self.contrasts),
-            "low": None if self.low is None else _rounded(self.low),
-            "high": None if self.high is None else _rounded(self.high),
+            "contrast": rounded(self.contrasts),
+            "low": None if self.low is None else rounded(self.low),
+            "high": None if self.high is None else rounded(self.high),
             "positive": self.positive.tolist(),
-            "shares": _rounded(self.shares),
+            "shares": rounded(self.shares),
             "above": above,
             "below": below,
         }
@@ -205,7 +205,3 @@ def _inside(tokens: list[TextToken], span: tuple[int, int]) -> list[int]:
     return [
         number for number, each in enumerate(tokens) if each.text == 0 and each.start < span[1] and each.end > span[0]
     ]
-
-
-def _rounded(values: np.ndarray) -> Any:
-    return values.astype(np.float64).round(6).tolist()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, pluralize
 from keel.explain.decoding_tensors import NEW_TARGET_TOKENS, NEW_TOKENS, trace_encoder_decoder, trace_language_model
 from keel.explain.encoder_tracing import trace_encoder
 from keel.explain.task_tracing import trace_task
@@ -99,9 +99,9 @@ def _summary(model: Model) -> str:
     parts = [model.system.name]
     decoder = model.task.decoder if isinstance(model.task, SequenceToSequence) else None
     if blocks := len(encoder.blocks()):
-        more = f" + {len(decoder.blocks())}" if decoder is not None and decoder.blocks() else ""
-        parts.append(f"{blocks}{more} layer{'s' if more or blocks > 1 else ''}")
+        both = decoder is not None and decoder.blocks()
+        parts.append(f"{blocks} + {len(both)} layers" if both else pluralize(blocks, "layer"))
     attention = [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
     if attention:
-        parts.append(f"{attention[0].heads} head{'s' if attention[0].heads > 1 else ''} of {attention[0].head_dim}")
+        parts.append(f"{pluralize(attention[0].heads, 'head')} of {attention[0].head_dim}")
     return ", ".join([*parts, f"width {encoder.width:,}"])

@@ -169,8 +169,10 @@ def render_picture(picture: Element) -> str:
     return tostring(standalone, encoding="unicode") + "\n"
 
 
-def write_picture(path: Path, picture: Element) -> Path:
-    """Write a picture to a file of its own, .svg, .pdf or .png, atomically."""
+def write_picture(path: Path, picture: Element, title: str = "") -> Path:
+    """Write a picture to a file of its own, .svg, .pdf or .png, atomically; viewers show its title."""
+    if title:
+        picture.insert(0, tag("title", title))
     svg = render_picture(picture)
     match path.suffix.lower():
         case ".pdf":

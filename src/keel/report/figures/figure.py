@@ -54,7 +54,12 @@ def figure_words(text: str, default: Sequence[str]) -> list[str]:
     words = split_words(text, chinese_words=True)
     if not 2 <= len(words) <= MAX_WORDS:
         raise UsageError(f"text must have 2 to {MAX_WORDS} words, not {len(words)}: give another one")
-    return [word if len(word) <= WORD_LENGTH else f"{word[: WORD_LENGTH - 1]}…" for word in words]
+    return [*map(cut_word, words)]
+
+
+def cut_word(word: str) -> str:
+    """A word, or its beginning where it is too long for a figure."""
+    return word if len(word) <= WORD_LENGTH else f"{word[: WORD_LENGTH - 1]}…"
 
 
 def encoder_parameters(system: System, vocab_size: int) -> int:
