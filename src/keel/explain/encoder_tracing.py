@@ -48,7 +48,7 @@ PAD = "[PAD]"
 MAX_ATTENDED = 3
 """Tokens that an explanation names for a layer."""
 
-WORD_VECTORS = TensorKind(
+STATIC_VECTORS = TensorKind(
     name="word vectors",
     axes=VECTORS,
     meaning="One vector per word, the same in every sentence.",
@@ -148,7 +148,7 @@ def watch_encoder(recorder: TensorRecorder, encoder: Encoder) -> PassTensors:
         recorder.watch(encoder, after=lambda output: recorder.add(FILTER_ACTIVATIONS, output.top))
     else:
         recorder.watch_arguments(encoder, lambda args: recorder.add(TOKEN_IDS, vocabulary_ids(args[0])))
-        recorder.watch(encoder, after=lambda output: recorder.add(WORD_VECTORS, output.top))
+        recorder.watch(encoder, after=lambda output: recorder.add(STATIC_VECTORS, output.top))
     return PassTensors(recorder)
 
 
