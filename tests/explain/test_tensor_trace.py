@@ -47,20 +47,6 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gpt_folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
-    """A folder of GPT-2 that transformers wrote, with random weights."""
-    folder = tmp_path_factory.mktemp("hub") / "gpt"
-    tokenizer = Tokenizer.train(keel.Corpus([english_corpus]), kind="bpe", size=300)
-    folder.mkdir()
-    tokenizer.save(folder)
-    torch.manual_seed(0)
-    shape: dict[str, Any] = {"n_layer": 3, "n_head": 2, "n_embd": 16, "n_positions": 32}
-    config = transformers.GPT2Config(vocab_size=len(tokenizer), initializer_range=0.5, **shape)
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
     """Small models of our own, each built once."""
     folder, built = tmp_path_factory.mktemp("models"), dict[str, Model]()
