@@ -90,7 +90,7 @@ def figure(
     phrases: Annotated[str | Path, Doc("File of phrases, one per line (units); default: run/phrases.txt.")] = "",
     entities: Annotated[str | Path, Doc("File of names, one per line (units); default: that of pre-training.")] = "",
     entity_model: Annotated[str | Path, Doc("Tagging model (units); default: that of pre-training.")] = "",
-    out: Annotated[str | Path | None, Doc("Write the figure, .svg or .html.")] = None,
+    out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> Figure:
     """A diagram by name, in `out` as a picture: `keel figure` lists them.
