@@ -174,6 +174,11 @@ class Model:
         return sums.hexdigest()[:32]
 
     @property
+    def title(self) -> str:
+        """The title of its card, or the name of its system."""
+        return self.card.title or self.system.name
+
+    @property
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 

@@ -228,7 +228,7 @@ def test_the_counts_of_the_window_figure_are_measured() -> None:
     }
     for name, network in networks.items():
         words = torch.randn(1, 11, 8, requires_grad=True)
-        network(words)[0, 7].sum().backward()
+        network(words)[0, 7, 0].backward()  # the sum over a normed vector is constant
         assert words.grad is not None
         assert numbers[f"seen: {name}"] == int((words.grad[0].abs().sum(-1) > 0).sum())
 

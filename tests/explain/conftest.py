@@ -1,10 +1,16 @@
-"""Words with vectors whose answers are known, and a slow plain search."""
+"""Words with vectors whose answers are known, a slow plain search, and a GPT-2 that transformers wrote."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
+import keel
+from keel.data.tokenizer import Tokenizer
 from keel.explain.nearest_neighbors import VectorSpace
 
 # Royal, male, female, fruit, Chinese.
@@ -59,3 +65,17 @@ def plain_analogy(plain_cosine: Callable[..., float]) -> Callable[..., list[int]
         return sorted((x for x in range(among or len(space.words)) if x not in plus + minus), key=lambda x: -worth(x))
 
     return analogy
+
+
+@pytest.fixture(scope="module")
+def gpt_folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    """A folder of GPT-2 that transformers wrote, with random weights."""
+    folder = tmp_path_factory.mktemp("hub") / "gpt"
+    tokenizer = Tokenizer.train(keel.Corpus([english_corpus]), kind="bpe", size=300)
+    folder.mkdir()
+    tokenizer.save(folder)
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"n_layer": 3, "n_head": 2, "n_embd": 16, "n_positions": 32}
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), initializer_range=0.5, **shape)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder

@@ -36,20 +36,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def gpt(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
-    """A folder of GPT-2 that transformers wrote, with random weights."""
-    folder = tmp_path_factory.mktemp("hub") / "gpt"
-    tokenizer = Tokenizer.train(keel.Corpus([english_corpus]), kind="bpe", size=300)
-    folder.mkdir()
-    tokenizer.save(folder)
-    torch.manual_seed(0)
-    shape: dict[str, Any] = {"n_layer": 3, "n_head": 2, "n_embd": 16, "n_positions": 32}
-    config = transformers.GPT2Config(vocab_size=len(tokenizer), initializer_range=0.5, **shape)
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    return folder
-
-
 def attentions_of(folder: Path, kind: Any, **inputs: Any) -> np.ndarray:
     """[layers, heads, queries, keys] by transformers."""
     peer = kind.from_pretrained(folder, attn_implementation="eager").eval()
@@ -71,11 +57,11 @@ def test_bert_equals_transformers(bert: Path, second: str) -> None:
     assert theirs.std() > 0.05  # not uniform
 
 
-def test_gpt2_equals_transformers(gpt: Path) -> None:
+def test_gpt2_equals_transformers(gpt_folder: Path) -> None:
     text = "the farmer is kind and late"
-    ids = transformers.AutoTokenizer.from_pretrained(gpt)(text)["input_ids"]
-    found = keel.attention(text, model=gpt)
-    theirs = attentions_of(gpt, transformers.GPT2LMHeadModel, input_ids=ids)
+    ids = transformers.AutoTokenizer.from_pretrained(gpt_folder)(text)["input_ids"]
+    found = keel.attention(text, model=gpt_folder)
+    theirs = attentions_of(gpt_folder, transformers.GPT2LMHeadModel, input_ids=ids)
     assert found.weights.shape == theirs.shape
     assert np.abs(found.weights - theirs).max() < 1e-5
     assert found.kind == "decoder"
@@ -118,8 +104,11 @@ def test_chinese_in_characters_or_words(bert: Path, merge: Any, names: list[str]
     assert found.keys[1:-1] == (names if merge == "characters" else jieba_words)
 
 
-def test_bytes_of_a_chinese_character_are_one_word(gpt: Path) -> None:
-    tokens, merged = keel.attention("北京 x", model=gpt), keel.attention("北京 x", model=gpt, merge="characters")
+def test_bytes_of_a_chinese_character_are_one_word(gpt_folder: Path) -> None:
+    tokens, merged = (
+        keel.attention("北京 x", model=gpt_folder),
+        keel.attention("北京 x", model=gpt_folder, merge="characters"),
+    )
     assert len(tokens.keys) > 3
     assert {*tokens.keys} - {"␣"} == {"北", "京", "x"}
     assert merged.keys == ["北", "京", "x"]
@@ -138,7 +127,7 @@ def test_two_words_through_all_heads(bert: Path) -> None:
         keel.attention(TEXT, model=bert, from_word="cat", to_word="the")
 
 
-def test_shares_leave_out_a_token_that_attends_to_itself(bert: Path, gpt: Path) -> None:
+def test_shares_leave_out_a_token_that_attends_to_itself(bert: Path, gpt_folder: Path) -> None:
     found = keel.attention(TEXT, "she asked", model=bert)
     separators = [number for number, name in enumerate(found.keys) if name == "[SEP]"]
     assert found.separators == separators
@@ -147,7 +136,7 @@ def test_shares_leave_out_a_token_that_attends_to_itself(bert: Path, gpt: Path) 
     assert np.allclose(found.first_token_shares, found.weights[:, :, 1:, 0].mean(-1))
     assert np.allclose(found.separator_shares, found.weights[:, :, others][..., separators].sum(-1).mean(-1))
     assert found.uniform_shares == pytest.approx((1 / len(found.keys), 2 / len(found.keys)))
-    masked = keel.attention("the farmer", model=gpt)
+    masked = keel.attention("the farmer", model=gpt_folder)
     count = len(masked.keys)
     assert masked.uniform_shares[0] == pytest.approx(np.mean([1 / (n + 1) for n in range(1, count)]))
     assert masked.separators == []
@@ -215,7 +204,7 @@ def test_long_texts_are_truncated_with_a_note(bert: Path) -> None:
     assert (pair.keys.count("the"), pair.keys.count("she")) == (18, 3)
 
 
-def test_what_cannot_be_shown_is_refused(bert: Path, gpt: Path) -> None:
+def test_what_cannot_be_shown_is_refused(bert: Path, gpt_folder: Path) -> None:
     wrong: list[dict[str, Any]] = [{"layer": 4}, {"layer": 0}, {"head": 3}, {"layer": (1, -4)}]
     for settings in wrong:
         with pytest.raises(UsageError, match="choose from 1 to"):
@@ -227,7 +216,7 @@ def test_what_cannot_be_shown_is_refused(bert: Path, gpt: Path) -> None:
     with pytest.raises(UsageError, match="empty"):
         keel.attention("  ", model=bert)
     with pytest.raises(UsageError, match="one text"):
-        keel.attention("a", "b", model=gpt)
+        keel.attention("a", "b", model=gpt_folder)
     words = Model.of_vectors(Model.load(bert, device="cpu").vector_space(), title="words")
     with pytest.raises(UsageError, match="no self-attention"):
         keel.attention("the", model=words)

@@ -17,8 +17,9 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.explain.recurrent_tensors import gate_values, watch_recurrent
+from keel.explain.tensor_picture import MASKED, TensorPicture, picture_size
 from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import MASKED, PICTURE_BYTES, SIDES, TensorKind, TensorTrace, TracedTensor, TraceStep
+from keel.explain.tensor_trace import PICTURE_BYTES, SIDES, TensorKind, TensorTrace, TracedTensor, TraceStep
 from keel.explain.text_tracing import trace_tensors
 from keel.model import Model
 
@@ -42,20 +43,6 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config.architectures = ["BertForPreTraining"]
     transformers.BertForPreTraining(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def gpt_folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
-    """A folder of GPT-2 that transformers wrote, with random weights."""
-    folder = tmp_path_factory.mktemp("hub") / "gpt"
-    tokenizer = Tokenizer.train(keel.Corpus([english_corpus]), kind="bpe", size=300)
-    folder.mkdir()
-    tokenizer.save(folder)
-    torch.manual_seed(0)
-    shape: dict[str, Any] = {"n_layer": 3, "n_head": 2, "n_embd": 16, "n_positions": 32}
-    config = transformers.GPT2Config(vocab_size=len(tokenizer), initializer_range=0.5, **shape)
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 
 
@@ -454,22 +441,21 @@ def test_hooks_are_removed_after_an_error(bert_folder: Path, monkeypatch: pytest
 
 
 def test_pictures_keep_extremes_and_masks() -> None:
-    kind = TensorKind(name="x", axes=("batch", "rows", "columns"), meaning="")
     values = np.zeros((1, 300, 200), np.float32)
     values[0, 123, 45], values[0, 7, 199], values[0, 250:] = 4.0, -2.0, -np.inf
-    picture = TracedTensor(kind=kind, values=values).picture(32)
+    picture = TensorPicture.of(values, 32)
     assert picture.cells.shape == (1, 32, 32)
     decoded = picture.decoded()[0]
     assert decoded[123 * 32 // 300, 45 * 32 // 200] == 4.0
     assert decoded[0, 31] == pytest.approx(-2, abs=picture.error)
     assert (picture.cells[0, 27:] == MASKED).all()
     random = np.random.default_rng(0).normal(size=(2, 3, 5, 7)).astype(np.float32)
-    picture = TracedTensor(kind=kind, values=random).picture()
+    picture = TensorPicture.of(random)
     assert np.abs(picture.decoded() - random.reshape(6, 5, 7)).max() <= picture.error
     shares = np.abs(random)
-    picture = TracedTensor(kind=kind, values=shares).picture()
+    picture = TensorPicture.of(shares)
     assert np.abs(picture.decoded() - shares.reshape(6, 5, 7)).max() <= picture.error < 0.005 * shares.max()
-    constant = TracedTensor(kind=kind, values=np.zeros((4,), np.float32)).picture()
+    constant = TensorPicture.of(np.zeros((4,), np.float32))
     assert (constant.decoded() == 0).all()
 
 
@@ -487,7 +473,7 @@ def test_plain_data_is_bounded(bert_folder: Path) -> None:
     step = TraceStep(title="", tensors=many, labels={"queries": [["x" * 1000] * 128]})
     huge = TensorTrace(model="", system="", summary="", text="", steps=[step])
     side = huge.picture_side()
-    assert sum(each.picture_size(side) for each in many) <= PICTURE_BYTES
+    assert sum(picture_size(each.shape, side) for each in many) <= PICTURE_BYTES
     assert side in SIDES
     few = TensorTrace(
         model="", system="", summary="", text="", steps=[TraceStep(title="", tensors=many[:2], labels={})]

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
 from torch import Tensor, nn
 
 from keel.data.corpus import Corpus
@@ -107,6 +108,7 @@ def test_chinese_columns_are_tokens(seen: str, kind: Any) -> None:
     found = align_words(SYSTEM, encoder, decoder, (tokenizer, tokenizer), "春风花月红", "a Boat 春风 红b")
     assert found.source[1:-1] == [*"春风花月红"]
     assert found.target[:-1] == ["a", "Boat", *"春风红b"]
+    assert {cell_len(line.rsplit("  ", 2)[0]) for line in found.lines()} == {max(map(cell_len, found.target))}
     assert found.weights.shape == (len(found.target), len(found.source))
     assert found.weights.sum(1) == pytest.approx(1.0, abs=1e-5)
 

@@ -29,7 +29,7 @@ from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.report.bias_figures import interval_chart, signed_heads
 from keel.report.charts import Bar
-from keel.report.html_page import Page, is_page, picture_file, tag, write_picture
+from keel.report.html_page import Page, is_page, picture_file, write_picture
 from keel.systems.capabilities import CausalLM, MaskedLM
 from keel.systems.static_vectors import StaticEncoder
 from keel.tasks.sequence_to_sequence import SequenceToSequence
@@ -171,9 +171,7 @@ def write_bias(path: str | Path, report: BiasReport) -> Path:
     title = f"Pronouns and occupations: {report.model}"
     path = picture_file(path)
     if not is_page(path):
-        picture, _ = figures[0]
-        picture.insert(0, tag("title", title))
-        return write_picture(path, picture)
+        return write_picture(path, figures[0][0], title)
     page = Page(title, CAUTION)
     for picture, caption in figures:
         page.figure(picture, caption)
@@ -222,7 +220,7 @@ def _load(model: ModelSource, on_event: OnEvent) -> Model | VectorSpace:
 
 def _title(model: ModelSource, subject: Model | VectorSpace) -> str:
     if isinstance(subject, Model):
-        return subject.card.title or subject.system.name
+        return subject.title
     return Path(model).name if isinstance(model, str | Path) else "word vectors"
 
 

@@ -16,7 +16,7 @@ from keel.explain.input_view import input_view, segment_name
 from keel.explain.unit_view import unit_view
 from keel.model import Model
 from keel.report.figures.convolution_figures import draw_cnn, draw_window
-from keel.report.figures.figure import Figure, model_name
+from keel.report.figures.figure import Figure
 from keel.report.figures.input_figure import draw_input
 from keel.report.figures.network_figures import draw_block, draw_networks
 from keel.report.figures.recurrent_figure import draw_unrolled
@@ -46,7 +46,7 @@ def _input_figure(model: Model, text: str, second: str = "") -> Figure:
         tables=view.tables,
         position_encoding=view.position_encoding,
         left_out=view.left_out,
-        name=model_name(model),
+        name=model.title,
     )
     return replace(found, details={"input": view.to_dict()})
 
@@ -54,7 +54,7 @@ def _input_figure(model: Model, text: str, second: str = "") -> Figure:
 def _unit_figure(model: Model, text: str, units: MaskingUnits) -> Figure:
     view = unit_view(model, text, units)
     levels = [(each.name, each.sizes, each.units, each.masked, each.shown) for each in view.by_level]
-    found = draw_units(view.tokens, levels, mask_rate=view.mask_rate, left_out=view.left_out, name=model_name(model))
+    found = draw_units(view.tokens, levels, mask_rate=view.mask_rate, left_out=view.left_out, name=model.title)
     return replace(found, details={"units": view.to_dict()})
 
 
@@ -90,7 +90,7 @@ def figure(
     phrases: Annotated[str | Path, Doc("File of phrases, one per line (units); default: run/phrases.txt.")] = "",
     entities: Annotated[str | Path, Doc("File of names, one per line (units); default: that of pre-training.")] = "",
     entity_model: Annotated[str | Path, Doc("Tagging model (units); default: that of pre-training.")] = "",
-    out: Annotated[str | Path | None, Doc("Write the figure, .svg or .html.")] = None,
+    out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> Figure:
     """A diagram by name, in `out` as a picture: `keel figure` lists them.

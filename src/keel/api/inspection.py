@@ -1,7 +1,11 @@
 """Looking inside a model: attention, and which words made a prediction."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Literal, NamedTuple, Unpack
+from xml.etree.ElementTree import Element
+
+import numpy as np
 
 from keel.api.keywords import ColumnKeywords
 from keel.api.model_loading import ModelSource, default_model, load_model
@@ -29,7 +33,7 @@ from keel.report.attribution_figure import (
     stacked,
 )
 from keel.report.charts import lines
-from keel.report.html_page import Page, is_page, picture_file, tag, write_figures, write_picture
+from keel.report.html_page import Page, is_page, picture_file, write_figures, write_picture
 from keel.text_vectors import PooledOutput
 
 BY = (
@@ -96,57 +100,74 @@ def attention(
     return found
 
 
+class TokenShares(NamedTuple):
+    """The share of attention that a token gets in every head."""
+
+    token: str
+    shares: np.ndarray  # [layers, heads]
+    uniform: float
+    """The share if attention were uniform."""
+
+
 def write_attention(path: str | Path, found: Attention) -> Path:
     """Write an .html page of all heads, or a picture: of the two named words in all heads, of one named word (the mean
     over the heads), of the only head, or of all heads."""
     path = picture_file(path)
-    layers, heads = found.layers, found.heads
-    numbers = [("the first token", found.first_token_shares, found.uniform_shares[0])]
+    tokens = [TokenShares("the first token", found.first_token_shares, found.uniform_shares[0])]
     if found.separators:
-        numbers.append((found.keys[found.separators[0]], found.separator_shares, found.uniform_shares[1]))
+        separator = found.keys[found.separators[0]]
+        tokens.append(TokenShares(separator, found.separator_shares, found.uniform_shares[1]))
     titles = [
         [
-            f"layer {layer}, head {head}: " + ", ".join(f"{shares[i, j]:.0%} to {name}" for name, shares, _ in numbers)
-            for j, head in enumerate(heads)
+            f"layer {layer}, head {head}: " + ", ".join(f"{each.shares[i, j]:.0%} to {each.token}" for each in tokens)
+            for j, head in enumerate(found.heads)
         ]
-        for i, layer in enumerate(layers)
+        for i, layer in enumerate(found.layers)
     ]
-    named = bool(found.from_word and found.to_word)
-    words = f"from {found.from_word!r} to {found.to_word!r}"
-    if not is_page(path):
-        if named:
-            name, picture = words, head_numbers(layers, heads, found.between())
-        elif found.from_word or found.to_word:
-            one = f"from {found.from_word!r}" if found.from_word else f"to {found.to_word!r}"
-            count = found.weights.shape[0] * found.weights.shape[1]
-            name = f"{one}, mean of {count} heads" if count > 1 else f"{one}, layer {layers[0]}, head {heads[0]}"
-            words = found.from_positions, found.to_positions
-            picture = attention_lines(found.queries, found.keys, found.weights.mean((0, 1)), words)
-        elif found.weights.shape[:2] == (1, 1):
-            name = f"layer {layers[0]}, head {heads[0]}"
-            picture = head_matrix(found.queries, found.keys, found.weights[0, 0])
-        else:
-            name, picture = "all heads", head_grid(layers, heads, found.weights, titles)
-        picture.insert(0, tag("title", f"Attention in {found.model}: {name}"))
-        return write_picture(path, picture)
+    if is_page(path):
+        return _attention_page(found, tokens, titles).write(path)
+    name, picture = _attention_picture(found, titles)
+    return write_picture(path, picture, f"Attention in {found.model}: {name}")
+
+
+def _attention_picture(found: Attention, titles: Sequence[Sequence[str]]) -> tuple[str, Element]:
+    """What the picture shows, and the picture."""
+    layers, heads = found.layers, found.heads
+    one_head = f"layer {layers[0]}, head {heads[0]}"
+    count = len(layers) * len(heads)
+    if found.from_word and found.to_word:
+        return f"from {found.from_word!r} to {found.to_word!r}", head_numbers(layers, heads, found.between())
+    if found.from_word or found.to_word:
+        word = f"from {found.from_word!r}" if found.from_word else f"to {found.to_word!r}"
+        chosen = found.from_positions, found.to_positions
+        picture = attention_lines(found.queries, found.keys, found.weights.mean((0, 1)), chosen)
+        return f"{word}, {f'mean of {count} heads' if count > 1 else one_head}", picture
+    if count == 1:
+        return one_head, head_matrix(found.queries, found.keys, found.weights[0, 0])
+    return "all heads", head_grid(layers, heads, found.weights, titles)
+
+
+def _attention_page(found: Attention, tokens: Sequence[TokenShares], titles: Sequence[Sequence[str]]) -> Page:
+    layers, heads = found.layers, found.heads
     figures = [
         (
-            f"Attention to {name}",
-            head_numbers(layers, heads, shares),
-            f"Share of attention that {name} gets, in percent: the mean over all other tokens. "
-            f"Uniform attention would be {uniform:.1%}.",
+            f"Attention to {each.token}",
+            head_numbers(layers, heads, each.shares),
+            f"Share of attention that {each.token} gets, in percent: the mean over all other tokens. "
+            f"Uniform attention would be {each.uniform:.1%}.",
         )
-        for name, shares, uniform in numbers
+        for each in tokens
     ]
-    if named:
-        caption = f"Attention {words} in every head, in percent."
-        figures.insert(0, (f"Attention {words}", head_numbers(layers, heads, found.between()), caption))
+    if found.from_word and found.to_word:
+        words = f"Attention from {found.from_word!r} to {found.to_word!r}"
+        picture = head_numbers(layers, heads, found.between())
+        figures.insert(0, (words, picture, f"{words} in every head, in percent."))
     sizes = f"{pluralize(len(layers), 'layer')}, {pluralize(len(heads), 'head')} each"
     what = "tokens" if found.merge == "none" else "words"
     over = f"{len(found.queries)} target and {len(found.keys)} source" if found.kind == "cross" else len(found.keys)
     lead = f"{found.title[0].upper()}{found.title[1:]}: {sizes}, {over} {what}."
     view = HeadWeights(found.queries, found.keys, layers, heads, found.weights, titles, found.kind == "cross")
-    return attention_page(f"Attention in {found.model}", lead, view, figures).write(path)
+    return attention_page(f"Attention in {found.model}", lead, view, figures)
 
 
 @enforces_bounds

@@ -21,8 +21,7 @@ from keel.explain.projection import ProjectionMethod
 from keel.explain.text_clusters import Clusters, cluster_texts
 from keel.explain.vector_map import MOST_POINTS, VectorMap, map_vectors
 from keel.model import Model
-from keel.report.html_page import FIGURE_SUFFIXES, Page, is_page, picture_file, tag, write_picture
-from keel.report.map_script import SCRIPT
+from keel.report.html_page import FIGURE_SUFFIXES, Page, is_page, page_asset, picture_file, tag, write_picture
 from keel.report.point_map_page import BUTTONS, PointMap, point_map_page
 from keel.report.scatter_map import MANY, draw_map
 
@@ -163,7 +162,7 @@ def write_map(
         return write_picture(path, picture)
     page = Page(title, layout="fit")
     page.figure(picture, caption)
-    page.script(SCRIPT, **BUTTONS)
+    page.script(page_asset("map.js"), **BUTTONS)
     return page.write(path)
 
 
@@ -209,7 +208,7 @@ def _embedded(
 
 
 def _model_name(model: ModelSource) -> str:
-    return (model.card.title or model.system.name) if isinstance(model, Model) else Path(model).name
+    return model.title if isinstance(model, Model) else Path(model).name
 
 
 def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

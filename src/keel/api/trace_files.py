@@ -9,6 +9,7 @@ from keel.config import Doc
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.report.decoding_page import decoding_page
+from keel.report.html_page import write_text
 
 TRACE = Doc("Write how each token was chosen: a folder, or an .html or .json file.")
 
@@ -36,14 +37,14 @@ def trace_writer(path: str | Path | None, on_event: OnEvent) -> Callable[[dict[s
 def write_trace(path: str | Path, trace: dict[str, Any], on_event: OnEvent = ignore) -> None:
     """Write a trace."""
     path, names = Path(path), trace_files(path)
-    try:
-        if path not in names:
+    if path not in names:
+        try:
             path.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            if name.suffix.lower() == ".html":
-                decoding_page(trace).write(name)
-            else:
-                name.write_text(json.dumps(trace, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise KeelError(f"{path} cannot be written: {error.strerror}") from None
+        except OSError as error:
+            raise KeelError(f"{path} cannot be written: {error.strerror}") from None
+    for name in names:
+        if name.suffix.lower() == ".html":
+            decoding_page(trace).write(name)
+        else:
+            write_text(name, json.dumps(trace, ensure_ascii=False, indent=1) + "\n")
     note(on_event, f"trace: {', '.join(map(str, names))}")

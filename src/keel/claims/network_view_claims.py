@@ -197,7 +197,7 @@ def _seen_positions(encoder: Encoder, part: slice) -> tuple[int, int]:
     torch.manual_seed(0)
     vectors = torch.randn(1, 9, encoder.width, requires_grad=True)
     top = encoder.contextualize(vectors, batch_of(torch.zeros(1, 9).long())).top[0, 4, part]
-    (gradient,) = torch.autograd.grad(top.square().sum(), vectors)
+    (gradient,) = torch.autograd.grad(top[0], vectors)  # sums over a normed vector hardly change
     sees = gradient[0].abs().sum(-1) > 0
     return int(sees[:4].sum()), int(sees[5:].sum())
 

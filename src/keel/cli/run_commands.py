@@ -9,7 +9,7 @@ from keel.api import glue_benchmark, training_runs
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags
 from keel.events import note
 from keel.report.console import Console
-from keel.report.text_table import aligned_lines, wrapped_lines
+from keel.text_table import aligned_lines, wrapped_lines
 
 
 @command(

@@ -5,7 +5,7 @@ from typing import Any
 
 from keel.explain.vector_benchmarks import Analogies
 from keel.metrics.scores import LabelSuspects, PredictionError, Scores
-from keel.report.text_table import aligned_lines
+from keel.text_table import aligned_lines
 
 SHOWN_ERRORS = 5
 LONGEST_SLICE = 40

@@ -9,7 +9,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, note
-from keel.explain.text_tokens import Merge, TextToken, text_tokens
+from keel.explain.text_tokens import SINK, Merge, TextToken, text_tokens
 from keel.model import Model
 from keel.nn.encoder import Recorder
 from keel.nn.multihead_attention import MultiHeadAttention
@@ -17,8 +17,6 @@ from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
-SINK = "<sink>"
-"""The learned vector before the first token that a GPT with `sink` attends to."""
 
 
 class AttentionInput(NamedTuple):
@@ -34,7 +32,7 @@ class AttentionInput(NamedTuple):
     run: Callable[[Recorder], object]
 
 
-def encoder_input(model: Model, title: str, texts: tuple[str, str], merge: Merge, on_event: OnEvent) -> AttentionInput:
+def encoder_input(model: Model, texts: tuple[str, str], merge: Merge, on_event: OnEvent) -> AttentionInput:
     """Self-attention of an encoder, or of a decoder-only language model."""
     system, tokenizer, encoder = model.system, model.tokenizer, model.encoder
     modules = [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
@@ -42,12 +40,12 @@ def encoder_input(model: Model, title: str, texts: tuple[str, str], merge: Merge
         remedy = "use a Transformer such as bert, electra or gpt"
         if isinstance(model.task, SequenceToSequence):
             remedy = "leave out --kind for the cross-attention of its decoder"
-        name = title if title == system.name else f"{title} ({system.name})"
+        name = system.name if model.title == system.name else f"{model.title} ({system.name})"
         raise UsageError(f"{name} has no self-attention: {remedy}")
     paired, alone = bool(texts[1].strip()), model.task is None and isinstance(system, LanguageModelSystem)
     if paired and (alone or isinstance(model.task, SequenceToSequence)):
         what = "is a causal language model, which reads one text" if alone else "encodes the source only"
-        raise UsageError(f"{title} {what}: leave out the second text")
+        raise UsageError(f"{model.title} {what}: leave out the second text")
     first, second = (tokenizer.encode(text) for text in texts)
     room = system.max_length if alone else system.max_text_length(tokenizer, pair=paired)
     count = len(first.ids) + len(second.ids)

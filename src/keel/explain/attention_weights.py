@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from torch import Tensor
 
 from keel.errors import UsageError
@@ -21,6 +21,7 @@ from keel.model import Model
 from keel.nn.encoder import SelectedLayers
 from keel.nn.inference_loop import eval_mode
 from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.text_table import cut_text, pad_left
 
 RECORDED: dict[AttentionKind, tuple[str, ...]] = {
     "encoder": ("attention",),
@@ -122,7 +123,7 @@ class Attention:
         sizes = f"{pluralize(len(self.layers), 'layer')} x {pluralize(len(self.heads), 'head')}"
         over = f"{len(self.queries)} x {len(self.keys)}" if self.kind == "cross" else str(len(self.keys))
         head = [
-            f"{_cut(self.model, 30)}: {self.title}",
+            f"{cut_text(self.model, 30)}: {self.title}",
             f"{sizes}, {over} {'tokens' if self.merge == 'none' else 'words'}",
             "",
         ]
@@ -149,16 +150,16 @@ class Attention:
             names, shares = self.queries, mean[:, list(self.to_positions)].sum(1)
             title = f"attention to {_cut(self.to_word)!r}"
         order = np.argsort(-shares, kind="stable")[: 4 * TOP]
-        return [f"{title}, mean over heads", *(f"{shares[n]:.3f}  {_cut(names[n], 60)}" for n in order)]
+        return [f"{title}, mean over heads", *(f"{shares[n]:.3f}  {cut_text(names[n], 60)}" for n in order)]
 
     def _head_lines(self) -> list[str]:
-        shown = [_cut(name) for name in self.queries[:MAX_LINES]]
+        shown = [*map(_cut, self.queries[:MAX_LINES])]
         width = max(map(cell_len, shown))
         lines = [f"layer {self.layers[0]}, head {self.heads[0]}: the tokens that each attends to most"]
         for name, row in zip(shown, self.weights[0, 0], strict=False):
             best = np.argsort(-row, kind="stable")[:TOP]
             cells = "  ".join(f"{row[key]:.2f} {_cut(self.keys[key])}" for key in best if row[key] > 0)
-            lines.append(f"{' ' * (width - cell_len(name))}{name}  {cells}")
+            lines.append(f"{pad_left(name, width)}  {cells}")
         if len(self.queries) > MAX_LINES:
             lines.append(f"showing {MAX_LINES} of {len(self.queries):,}: --json and --out show all")
         return lines
@@ -194,14 +195,14 @@ class Attention:
             "heads": self.heads,
             "queries": self.queries,
             "keys": self.keys,
-            "first_token_share": _rounded(self.first_token_shares),
-            "separator_share": _rounded(self.separator_shares) if self.separators else None,
+            "first_token_share": rounded(self.first_token_shares),
+            "separator_share": rounded(self.separator_shares) if self.separators else None,
             "uniform_share": {"first_token": round(first, 6), "separator": round(separator, 6)},
             **{name: word for name, word in named.items() if word},
         }
         if self.to_word:
-            found["between"] = _rounded(self.between())
-        return {**found, "weights": _rounded(self.weights)} if weights else found
+            found["between"] = rounded(self.between())
+        return {**found, "weights": rounded(self.weights)} if weights else found
 
 
 def attention_weights(
@@ -228,7 +229,6 @@ def attention_weights(
             raise UsageError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
     if not text.strip():
         raise UsageError("the text is empty: give a text")
-    title = model.card.title or model.system.name
     task = model.task
     if isinstance(task, SequenceToSequence) and kind != "encoder":
         if not second.strip():
@@ -236,9 +236,9 @@ def attention_weights(
             note(on_event, f"target: {second}")
         given = decoder_input(model, task, "cross" if kind == "auto" else kind, (text, second), merge, on_event)
     else:
-        given = encoder_input(model, title, (text, second), merge, on_event)
+        given = encoder_input(model, (text, second), merge, on_event)
         if kind not in ("auto", given.kind):
-            raise UsageError(f"{title} has {TITLES[given.kind]} only: leave out --kind")
+            raise UsageError(f"{model.title} has {TITLES[given.kind]} only: leave out --kind")
     rows, columns = _numbers(layers, given.layers, "layer"), _numbers(heads, given.heads, "head")
     weights = record_weights(model, given, rows, columns)
     queries, keys = given.queries, given.keys
@@ -249,7 +249,7 @@ def attention_weights(
         weights, uniform = (merge_rows(merge_columns(each, keys), queries) for each in (weights, uniform))
     texts = text, second
     return Attention(
-        model=title,
+        model=model.title,
         kind=given.kind,
         queries=[each.name for each in queries],
         keys=[each.name for each in keys],
@@ -290,10 +290,10 @@ def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:
     return sorted(found) or [*range(1, count + 1)]
 
 
-def _rounded(values: np.ndarray) -> Any:
+def rounded(values: np.ndarray) -> Any:
+    """Numbers with six decimals, as plain data."""
     return values.astype(np.float64).round(6).tolist()
 
 
-def _cut(name: str, width: int = NAME_WIDTH) -> str:
-    """A token of at most `width` columns of a terminal."""
-    return name if cell_len(name) <= width else f"{set_cell_size(name, width - 1).rstrip()}…"
+def _cut(name: str) -> str:
+    return cut_text(name, NAME_WIDTH)

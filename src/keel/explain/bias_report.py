@@ -8,12 +8,12 @@ from keel.explain.bias_templates import Pair
 from keel.explain.pronoun_attention import PronounAttention
 from keel.explain.pronoun_scores import PronounScores
 from keel.explain.word_associations import AssociationTest
+from keel.text_table import COLUMNS
 
 CAUTION = (
     "Such scores describe this model on these sentences and words. They do not show how it treats people in a task, "
     "and scores near zero do not show that it is free of bias."
 )
-COLUMNS = 80
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.explain.head_kinds import (
     DETECTION_LOGITS,
@@ -30,6 +29,7 @@ from keel.explain.recurrent_tensors import CellRun, split_time_steps, watch_recu
 from keel.explain.tensor_kinds import BATCH, PADDING_MASK, TOKEN_EMBEDDINGS, TOKEN_IDS, TOKENS, VECTORS
 from keel.explain.tensor_recorder import TensorRecorder
 from keel.explain.tensor_trace import TOP, TensorKind, TraceStep
+from keel.explain.text_tokens import SINK, token_names
 from keel.explain.transformer_tensors import watch_transformer
 from keel.formats.folder_architecture import DETECTION_HEAD, NEXT_HEAD, WORD_HEAD
 from keel.model import MASK, Candidate, Model
@@ -44,11 +44,11 @@ from keel.text_vectors import MEAN
 
 MAX_TOKENS = 128
 """Tokens of all sequences of a trace, padding included."""
-SINK, PAD = "<sink>", "[PAD]"
+PAD = "[PAD]"
 MAX_ATTENDED = 3
 """Tokens that an explanation names for a layer."""
 
-WORD_VECTORS = TensorKind(
+STATIC_VECTORS = TensorKind(
     name="word vectors",
     axes=VECTORS,
     meaning="One vector per word, the same in every sentence.",
@@ -86,12 +86,6 @@ class PassTensors(NamedTuple):
         step = replace(step, tensors=self.recorder.collect())
         alone = len(step.labels[TOKENS]) == 1
         return split_time_steps(self.recorder, self.runs, step) if self.runs and alone else [step]
-
-
-def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Tokens to read; whitespace alone is visible."""
-    bpe = tokenizer.kind == "bpe"
-    return ["␣" if bpe and tokenizer.decode([id]).isspace() else tokenizer.word_of(id) for id in ids]
 
 
 def check_size(count: int) -> None:
@@ -154,7 +148,7 @@ def watch_encoder(recorder: TensorRecorder, encoder: Encoder) -> PassTensors:
         recorder.watch(encoder, after=lambda output: recorder.add(FILTER_ACTIVATIONS, output.top))
     else:
         recorder.watch_arguments(encoder, lambda args: recorder.add(TOKEN_IDS, vocabulary_ids(args[0])))
-        recorder.watch(encoder, after=lambda output: recorder.add(WORD_VECTORS, output.top))
+        recorder.watch(encoder, after=lambda output: recorder.add(STATIC_VECTORS, output.top))
     return PassTensors(recorder)
 
 

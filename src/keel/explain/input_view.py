@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import nn
-
 from keel.data.input_windows import text_windows
-from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
+from keel.explain.text_tokens import token_names
 from keel.model import Model
-from keel.systems.bert import Bert
-from keel.systems.gpt import Gpt
-from keel.systems.transformer import Transformer
+from keel.systems.bert import BertEncoder
+from keel.systems.gpt import GptEncoder
+from keel.systems.transformer import Transformer, TransformerEncoder
+from keel.text_table import aligned_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +31,15 @@ class InputView:
     """Tokens of the texts beyond the maximum length, which further windows would hold."""
 
     def lines(self) -> list[str]:
-        width = max(map(len, self.tokens))
-        head = f"{'token':{width}}  {'id':>7}  {'position':>8}" + ("  segment" if self.segments else "")
         rows = [
-            f"{token:{width}}  {id:>7}  {position:>8}"
-            + (f"  {segment_name(self.segments[position]):>7}" if self.segments else "")
-            for token, id, position in zip(self.tokens, self.ids, self.positions, strict=True)
+            ["token", "id", "position"],
+            *zip(self.tokens, map(str, self.ids), map(str, self.positions), strict=True),
         ]
-        tables = [f"{name}: {rows:,} x {width}" for name, (rows, width) in self.tables.items()]
-        return [head, *rows, "", *tables]
+        if self.segments is not None:
+            names = ["segment", *map(segment_name, self.segments)]
+            rows = [[*row, name] for row, name in zip(rows, names, strict=True)]
+        tables = [f"{name}: {count:,} x {width}" for name, (count, width) in self.tables.items()]
+        return [*aligned_lines(rows, left=1), "", *tables]
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {"tokens": self.tokens, "ids": self.ids, "positions": self.positions}
@@ -54,15 +53,10 @@ def segment_name(segment: int) -> str:
     return chr(ord("A") + segment) if segment < 26 else str(segment)
 
 
-def _shown(tokenizer: Tokenizer, id: int) -> str:
-    """A token to read; whitespace alone becomes visible."""
-    return "␣" if tokenizer.kind == "bpe" and tokenizer.decode([id]).isspace() else tokenizer.word_of(id)
-
-
 def input_view(model: Model, text: str, second: str = "") -> InputView:
     """The input of a text, or of a pair, as the encoder reads it; of a long one, the first window."""
     system, encoder, tokenizer = model.system, model.encoder, model.tokenizer
-    if not isinstance(system, Bert | Gpt | Transformer):
+    if not isinstance(encoder, BertEncoder | GptEncoder | TransformerEncoder):
         what = f"{system.name} adds neither segment nor position embeddings to its tokens"
         raise UsageError(f"{what}: choose a model of bert, electra, gpt or transformer")
     if not text.strip():
@@ -75,22 +69,17 @@ def input_view(model: Model, text: str, second: str = "") -> InputView:
     inside = {*range(inputs.first_start, inputs.first_start + len(window[0]))}
     if window[1] is not None:
         inside |= {*range(inputs.second_start, inputs.second_start + len(window[1]))}
-    transformer = isinstance(system, Transformer)
-    found: Any = encoder
-    parts = {"tokens": found.words, "segments": found.segments if isinstance(system, Bert) else None}
-    parts["positions"] = found.positions.learned if transformer else found.positions
-    tables = {
-        name: (table.num_embeddings, table.embedding_dim)
-        for name, table in parts.items()
-        if isinstance(table, nn.Embedding)
-    }
+    positions = encoder.positions.learned if isinstance(encoder, TransformerEncoder) else encoder.positions
+    segments = encoder.segments if isinstance(encoder, BertEncoder) else None
+    parts = {"tokens": encoder.words, "segments": segments, "positions": positions}
+    tables = {name: (table.num_embeddings, table.embedding_dim) for name, table in parts.items() if table is not None}
     return InputView(
-        tokens=[_shown(tokenizer, id) for id in inputs.ids],
+        tokens=token_names(tokenizer, inputs.ids),
         ids=inputs.ids,
         special=[position not in inside for position in range(len(inputs.ids))],
         segments=inputs.segments if "segments" in tables else None,
         positions=[*range(len(inputs.ids))],
-        position_encoding=system.position_encoding if transformer else "learned",
+        position_encoding=system.position_encoding if isinstance(system, Transformer) else "learned",
         tables=tables,
         left_out=len(first) + len(other or []) - read,
     )

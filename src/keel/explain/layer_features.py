@@ -52,8 +52,8 @@ class SpanWindow(NamedTuple):
 
 def refuse_one_layer(model: Model) -> None:
     """Refuse a model without several layers of vectors per token."""
-    encoder, title = model.encoder, model.card.title or model.system.name
-    name = title if title == model.system.name else f"{title} ({model.system.name})"
+    encoder, system = model.encoder, model.system.name
+    name = system if model.title == system else f"{model.title} ({system})"
     remedy = "use a network of several layers, such as bert, electra, gpt or elmo"
     if encoder.bag_of_words:
         raise UsageError(f"{name} has no vectors per token: {remedy}")

@@ -76,7 +76,7 @@ def probe_model(
     With `control`, also of labels that are random by type; with `random`, also on an encoder with random weights.
     """
     refuse_one_layer(model)
-    numbers, title = model.encoder.layer_numbers, model.card.title or model.system.name
+    numbers, title = model.encoder.layer_numbers, model.title
     twin = random_twin(model, seed) if random else None
     curves: list[ProbeCurve] = []
     for train, test in data:

@@ -104,7 +104,7 @@ def layers_by_task(models: Iterable[Model]) -> LayersByTask:
     """Layer weights of several fine-tuned models; models of one name are numbered."""
     mixes: list[TaskMix] = []
     for model in models:
-        found, name = layer_weights(model), model.card.title or model.system.name
+        found, name = layer_weights(model), model.title
         same = sum(each.model == name or each.model.startswith(f"{name} #") for each in mixes)
         mixes.append(TaskMix(f"{name} #{same + 1}" if same else name, model.task.name if model.task else "", found))
     if not mixes:

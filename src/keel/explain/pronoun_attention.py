@@ -10,12 +10,13 @@ from rich.cells import cell_len
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.explain.attention_inputs import encoder_input
-from keel.explain.attention_weights import record_weights
+from keel.explain.attention_weights import record_weights, rounded
 from keel.explain.bias_templates import BiasTemplates, Pair, fill_template
 from keel.explain.text_tokens import TextToken
 from keel.metrics.bootstrap import RESAMPLES
 from keel.model import Model
 from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.text_table import pad_left
 
 STRONGEST = 5
 """Heads that are listed."""
@@ -121,11 +122,11 @@ class PronounAttention:
             "sentences": self.sentences,
             "layers": self.layers,
             "heads": self.heads,
-            "contrast": _rounded(self.contrasts),
-            "low": None if self.low is None else _rounded(self.low),
-            "high": None if self.high is None else _rounded(self.high),
+            "contrast": rounded(self.contrasts),
+            "low": None if self.low is None else rounded(self.low),
+            "high": None if self.high is None else rounded(self.high),
             "positive": self.positive.tolist(),
-            "shares": _rounded(self.shares),
+            "shares": rounded(self.shares),
             "above": above,
             "below": below,
         }
@@ -133,10 +134,9 @@ class PronounAttention:
 
 def pronoun_attention(model: Model, templates: BiasTemplates, on_event: OnEvent = ignore) -> PronounAttention:
     """Record the attention of each sentence, pronoun, pair of occupations and order, one after the other."""
-    title = model.card.title or model.system.name
     if isinstance(model.task, SequenceToSequence):
-        raise KeelError(f"{title} is a seq2seq model: use one that reads text, such as bert or gpt")
-    first = encoder_input(model, title, (templates.attention_sentences[0], ""), "none", on_event)
+        raise KeelError(f"{model.title} is a seq2seq model: use one that reads text, such as bert or gpt")
+    first = encoder_input(model, (templates.attention_sentences[0], ""), "none", on_event)
     layers, heads = [*range(1, first.layers + 1)], [*range(1, first.heads + 1)]
     unknown = model.tokenizer.unknown_id if model.tokenizer.has_special_token("unk") else -1
     pairs = [
@@ -154,7 +154,7 @@ def pronoun_attention(model: Model, templates: BiasTemplates, on_event: OnEvent 
             for order, (one, other) in enumerate((pair, pair[::-1])):
                 for k, pronoun in enumerate(templates.pronouns):
                     filled = fill_template(template, {"first": one, "second": other, "pronoun": pronoun})
-                    given = encoder_input(model, title, (filled.text, ""), "none", on_event)
+                    given = encoder_input(model, (filled.text, ""), "none", on_event)
                     weights = record_weights(model, given, layers, heads)  # [layers, heads, queries, keys]
                     queries = _inside(given.queries, filled.spans["pronoun"])
                     positions = [_inside(given.keys, filled.spans[name]) for name in ("first", "second")]
@@ -197,7 +197,7 @@ def _intervals(by_pair: np.ndarray) -> np.ndarray | None:
 
 
 def _cells(texts: list[str], widths: list[int]) -> str:
-    return "  ".join(" " * (width - cell_len(text)) + text for text, width in zip(texts, widths, strict=True))
+    return "  ".join(map(pad_left, texts, widths))
 
 
 def _inside(tokens: list[TextToken], span: tuple[int, int]) -> list[int]:
@@ -205,7 +205,3 @@ def _inside(tokens: list[TextToken], span: tuple[int, int]) -> list[int]:
     return [
         number for number, each in enumerate(tokens) if each.text == 0 and each.start < span[1] and each.end > span[0]
     ]
-
-
-def _rounded(values: np.ndarray) -> Any:
-    return values.astype(np.float64).round(6).tolist()

@@ -12,6 +12,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.metrics.bootstrap import Score, accuracy_score
 from keel.model import Model
+from keel.text_table import aligned_lines
 from keel.text_vectors import PooledOutput
 
 BLOCK = 2048
@@ -77,10 +78,7 @@ class Retrieval:
         """The table as text."""
         centered = ", mean-centred by language" if self.centered else ""
         yield f"accuracy@1 of translations among {self.count:,} sentences{centered}"
-        rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for first, *others in rows:
-            yield "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
+        yield from aligned_lines(self.rows(), left=1)
         yield f"best: {self.best.name}; chance {1 / self.count:.4f}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,8 +117,7 @@ def retrieve_translations(
         for forward, backward in [_accuracies(*(side[:, index] for side in vectors), center=center)]
     ]
     first, second = languages if named else ("first", "second")
-    title = model.card.title or model.system.name
-    return Retrieval(model=title, first=first, second=second, count=len(chosen), centered=center, layers=layers)
+    return Retrieval(model=model.title, first=first, second=second, count=len(chosen), centered=center, layers=layers)
 
 
 def _distinct_pairs(pairs: Examples, on_event: OnEvent) -> list[int]:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from keel.explain.recurrent_tensors import GATES, gate_values
+from keel.explain.recurrent_kinds import GATES
+from keel.explain.recurrent_tensors import gate_values
 from keel.explain.tensor_kinds import BATCH, SOURCE, WIDTH
 from keel.explain.tensor_recorder import TensorRecorder
 from keel.explain.tensor_trace import TensorKind

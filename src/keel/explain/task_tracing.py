@@ -17,7 +17,6 @@ from keel.explain.encoder_tracing import (
     PAD,
     check_size,
     sequence_labels,
-    token_names,
     top_candidates,
     vocabulary_ids,
     watch_encoder,
@@ -33,6 +32,7 @@ from keel.explain.head_kinds import (
 )
 from keel.explain.tensor_recorder import TensorRecorder
 from keel.explain.tensor_trace import TOP, TraceStep
+from keel.explain.text_tokens import token_names
 from keel.model import Candidate, Model
 from keel.systems.bert import BertEncoder
 from keel.tasks.answer import SpanAnswering
@@ -45,15 +45,14 @@ from keel.tasks.task import Task
 
 def trace_task(model: Model, task: Task, text: str, second: str) -> list[TraceStep]:
     """The prediction of a fine-tuned model, through its encoder and its head."""
-    title = model.card.title or model.system.name
     kinds = TextClassification | TokenClassification | SpanAnswering
     if isinstance(task, MultipleChoice) or not isinstance(task, kinds):
         raise UsageError(
-            f"{title} was fine-tuned for {task.name}: keel trace shows classify, pair, tag, answer, seq2seq"
+            f"{model.title} was fine-tuned for {task.name}: keel trace shows classify, pair, tag, answer, seq2seq"
         )
     if task.pair != bool(second):
         wanted = "a passage and a question" if task.name == "answer" else "two texts" if task.pair else "one text"
-        raise UsageError(f"{title} was fine-tuned for {task.name}: give {wanted}")
+        raise UsageError(f"{model.title} was fine-tuned for {task.name}: give {wanted}")
     item = (text, second) if task.pair else text
     examples = Examples.of([task.make_example(item, 0)], None, "the text")
     data = task.encode_examples(examples, labelled=False)

@@ -3,35 +3,29 @@
 How a generated text was chosen, candidate by candidate, is another trace: `generation/decoding_trace.py`.
 """
 
-import base64
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
-from typing import Any, NamedTuple
+from itertools import accumulate, groupby
+from typing import Any
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
 
 from keel.errors import KeelError
 from keel.events import pluralize
+from keel.explain.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
 from keel.model import Candidate
+from keel.text_table import COLUMNS, aligned_lines, cut_text
 
 MAX_TENSORS = 3_000
 """Tensors of one trace; decoding stops before a step that would exceed it."""
 PICTURE_BYTES = 2_000_000
 """Bytes of all pictures of a trace: as plain data it stays below four million characters."""
-SIDES = (64, 48, 32, 24, 16, 12, 8, 4, 2)
+SIDES = (MAX_SIDE, 48, 32, 24, 16, 12, 8, 4, 2)
 """Rows and columns of a picture at most: the first with which all pictures fit."""
-MAX_PANELS = 64
-"""Matrices of one picture, such as heads."""
-MASKED = 255
-"""Byte of a cell that is minus infinity, or no number."""
 TOP = 10
 """Most probable predictions that a step lists."""
-COLUMNS = 80
-"""Columns of a terminal."""
 NAME_WIDTH = 40
 """Characters of a token that plain data shows."""
 
@@ -52,37 +46,9 @@ class TensorKind:
     stream: bool = False
     """Whether it is the output of a layer, or the embeddings, from which the next layer continues."""
 
-
-class Statistics(NamedTuple):
-    """Statistics of the finite values of a tensor, and how many are minus infinity."""
-
-    min: float
-    max: float
-    mean: float
-    std: float
-    masked: int
-
-
-class TensorPicture(NamedTuple):
-    """A tensor as matrices of bytes, reduced to the values of largest magnitude in blocks of cells.
-
-    With c = byte / 254, a value is limit * c^2, or with signed values, c = byte / 127 - 1, limit * c |c|; 255 is minus
-    infinity. Square roots leave more of the 8 bits to small values.
-    """
-
-    cells: np.ndarray  # [panels, rows, columns] uint8
-    limit: float
-    signed: bool
-
-    @property
-    def error(self) -> float:
-        """The largest difference of a stored value to the exact one."""
-        return self.limit * (1 - (1 - 0.5 / (127 if self.signed else 254)) ** 2)
-
-    def decoded(self) -> np.ndarray:
-        """[panels, rows, columns] the values."""
-        shares = self.cells / 127 - 1 if self.signed else self.cells / 254
-        return np.where(self.cells == MASKED, -np.inf, self.limit * shares * np.abs(shares))
+    def to_dict(self) -> dict[str, Any]:
+        named = {name: getattr(self, name) for name in ("name", "meaning", "formula", "part")}
+        return {**named, "axes": list(self.axes)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,42 +76,25 @@ class TracedTensor:
 
     @cached_property
     def statistics(self) -> Statistics:
-        finite = self.values[np.isfinite(self.values)].astype(np.float64)
-        masked = self.values.size - finite.size
-        if not finite.size:
-            return Statistics(0.0, 0.0, 0.0, 0.0, masked)
-        low, high, mean, std = (float(each) for each in (finite.min(), finite.max(), finite.mean(), finite.std()))
-        return Statistics(low, high, mean, std, masked)
-
-    def picture(self, side: int = SIDES[0]) -> TensorPicture:
-        """The tensor with at most `side` rows and columns; the axes before the last two are panels."""
-        shape = self.values.shape
-        matrices = self.values.reshape(-1, *((1, *shape)[-2:])).astype(np.float32)[:MAX_PANELS]
-        masked = ~np.isfinite(matrices)
-        values = np.where(masked, 0, matrices)
-        for axis in (1, 2):
-            count = values.shape[axis]
-            if count > side:
-                starts = np.arange(side) * count // side
-                high = np.maximum.reduceat(values, starts, axis)
-                low = np.minimum.reduceat(values, starts, axis)
-                values = np.where(-low > high, low, high)
-                masked = np.logical_and.reduceat(masked, starts, axis)
-        limit, signed = float(np.abs(values).max(initial=0)) or 1.0, bool((values < 0).any())
-        roots = np.sqrt(np.abs(values) / limit)
-        cells = 127 + 127 * np.sign(values) * roots if signed else 254 * roots
-        return TensorPicture(np.where(masked, MASKED, np.round(cells)).astype(np.uint8), limit, signed)
-
-    def picture_size(self, side: int) -> int:
-        """Bytes of the picture."""
-        rows, columns = (1, 1, *self.shape)[-2:]
-        panels = self.values.size // max(1, rows * columns)
-        return min(panels, MAX_PANELS) * min(rows, side) * min(columns, side)
+        return Statistics.of(self.values)
 
     @property
     def is_ids(self) -> bool:
         """Whether it has ids, which are listed instead of shown as a picture."""
         return self.values.dtype.kind == "i"
+
+    def to_dict(self, side: int) -> dict[str, Any]:
+        """Shape, statistics and the picture, or the values of ids."""
+        statistics = self.statistics._asdict()
+        masked = statistics.pop("masked")
+        facts: dict[str, Any] = {
+            "shape": list(self.shape),
+            **{name: float(f"{value:.5g}") for name, value in statistics.items()},
+            **({"masked": masked} if masked else {}),
+        }
+        if self.is_ids:
+            return {**facts, "values": self.values.tolist()}
+        return {**facts, "picture": TensorPicture.of(self.values, side).to_dict()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -176,6 +125,24 @@ class TraceStep:
             parts.append(f"KV cache: {self.cached} + {len(self.read)} positions, {self.cache_bytes:,} bytes")
         parts += [f"{name}: {_best(found, 3)}" for name, found in self.predictions.items()]
         return "; ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it reads and predicts, and the number of its tensors."""
+        predictions = {
+            name: [{"token": _cut(each.word), "probability": round(each.probability, 6)} for each in top]
+            for name, top in self.predictions.items()
+        }
+        return {
+            "title": self.title,
+            "network": self.network,
+            "read": [*map(_cut, self.read)],
+            "labels": {axis: [[*map(_cut, row)] for row in rows] for axis, rows in self.labels.items()},
+            "predictions": predictions,
+            "chosen": _cut(self.chosen),
+            "cached": self.cached,
+            "cache_bytes": self.cache_bytes,
+            "count": len(self.tensors),
+        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -243,9 +210,8 @@ class TensorTrace:
     def picture_side(self) -> int:
         """Rows and columns of a picture at most, so that all fit into the bound."""
         shown = [tensor for tensor in self.tensors if not tensor.is_ids]
-        return next(
-            (side for side in SIDES if sum(each.picture_size(side) for each in shown) <= PICTURE_BYTES), SIDES[-1]
-        )
+        sizes = ((side, sum(picture_size(each.shape, side) for each in shown)) for side in SIDES)
+        return next((side for side, size in sizes if size <= PICTURE_BYTES), SIDES[-1])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, below four million characters: statistics and pictures instead of the exact values.
@@ -257,33 +223,10 @@ class TensorTrace:
         index = {id(tensor): number for number, tensor in enumerate(tensors)}
         found: list[dict[str, Any]] = []
         for tensor in tensors:
-            statistics = tensor.statistics
-            facts: dict[str, Any] = {
-                "kind": kinds.setdefault(tensor.kind, len(kinds)),
-                "layer": tensor.layer,
-                "shape": list(tensor.shape),
-                **{name: float(f"{value:.5g}") for name, value in statistics._asdict().items() if name != "masked"},
-                "sources": [index[id(source)] for source in tensor.sources if id(source) in index],
-            }
-            if statistics.masked:
-                facts["masked"] = statistics.masked
-            if tensor.is_ids:
-                facts["values"] = tensor.values.tolist()
-            else:
-                picture = tensor.picture(side)
-                panels, rows, columns = picture.cells.shape
-                data = base64.b64encode(picture.cells.tobytes()).decode()
-                facts["picture"] = {
-                    "panels": panels,
-                    "rows": rows,
-                    "columns": columns,
-                    "signed": picture.signed,
-                    "limit": float(f"{picture.limit:.5g}"),
-                    "error": float(f"{picture.error:.2g}"),
-                    "data": data,
-                }
-            found.append(facts)
-        counts = [len(step.tensors) for step in self.steps]
+            sources = [index[id(source)] for source in tensor.sources if id(source) in index]
+            kind = kinds.setdefault(tensor.kind, len(kinds))
+            found.append({"kind": kind, "layer": tensor.layer, "sources": sources, **tensor.to_dict(side)})
+        firsts = accumulate((len(step.tensors) for step in self.steps), initial=0)
         return {
             "model": self.model,
             "system": self.system,
@@ -291,39 +234,17 @@ class TensorTrace:
             "text": self.text,
             "second": self.second,
             "explanations": self.explanations,
-            "kinds": [
-                {**{name: getattr(kind, name) for name in ("name", "meaning", "formula", "part")},
-                 "axes": list(kind.axes)}
-                for kind in kinds
-            ],
-            "steps": [
-                {
-                    "title": step.title,
-                    "network": step.network,
-                    "read": [_cut(token) for token in step.read],
-                    "labels": {axis: [[*map(_cut, row)] for row in rows] for axis, rows in step.labels.items()},
-                    "predictions": {
-                        name: [{"token": _cut(each.word), "probability": round(each.probability, 6)} for each in top]
-                        for name, top in step.predictions.items()
-                    },
-                    "chosen": _cut(step.chosen),
-                    "cached": step.cached,
-                    "cache_bytes": step.cache_bytes,
-                    "first": sum(counts[:number]),
-                    "count": counts[number],
-                }
-                for number, step in enumerate(self.steps)
-            ],
+            "kinds": [kind.to_dict() for kind in kinds],
+            "steps": [{**step.to_dict(), "first": first} for step, first in zip(self.steps, firsts, strict=False)],
             "tensors": found,
-        }  # fmt: skip
+        }
 
 
 def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
     """A line per tensor, under the name of its layer; with `only`, of that layer and of what is in none."""
     shown = [each for each in tensors if only is None or each.layer in (0, only)]
-    rows = [(each.kind.name, _sizes(each), ", ".join(each.kind.axes)) for each in shown]
-    widths = [max((cell_len(row[column]) for row in rows), default=0) for column in range(2)]
-    table = iter(rows)
+    rows = [(each.kind.name, _sizes(each), f"[{', '.join(each.kind.axes)}]") for each in shown]
+    table = aligned_lines(rows, left=3) if rows else iter(())
     for (layer, part), group in groupby(tensors, key=lambda each: (each.layer, "" if each.layer else each.kind.part)):
         members = [*group]
         if layer and only is not None and layer != only:
@@ -334,9 +255,7 @@ def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
             continue
         yield part or f"layer {layer}"
         for _ in members:
-            cells = next(table)
-            padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=False))
-            yield f"  {'  '.join(padded)}  [{cells[2]}]"
+            yield f"  {next(table)}"
 
 
 def _described(tensor: TracedTensor) -> Iterator[str]:
@@ -358,4 +277,4 @@ def _best(found: Sequence[Candidate], count: int) -> str:
 
 
 def _cut(name: str) -> str:
-    return name if cell_len(name) <= NAME_WIDTH else f"{set_cell_size(name, NAME_WIDTH - 1).rstrip()}…"
+    return cut_text(name, NAME_WIDTH)

@@ -17,6 +17,7 @@ from keel.data.tagged_sentences import split_words
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
+from keel.text_table import COLUMNS
 
 MAX_CLUSTERS = 20
 """The largest number of clusters that "auto" tries."""
@@ -33,8 +34,6 @@ LIFT = 2
 """How many times as frequent a typical word is in its cluster as in the others, at least."""
 NAME_WORDS = 3
 """Typical words in the name of a cluster."""
-COLUMNS = 80
-"""Columns of a terminal."""
 WORD = re.compile(r"[^\W\d_]")
 
 

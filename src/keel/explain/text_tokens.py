@@ -2,21 +2,25 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from keel.data.sentence_splitting import CHINESE
+from keel.data.sentence_splitting import CHINESE, CJK
+from keel.data.tagged_sentences import split_words
 from keel.data.tokenizer import Encoding, Tokenizer
 from keel.errors import KeelError
-from keel.explain.word_alignment import word_positions
-from keel.explain.word_senses import UNSPACED
 
 Merge = Literal["none", "words", "characters"]
 """Tokens; words, also of Chinese; or words, of Chinese characters."""
 
 SPACE = "␣"
 """A token of whitespace."""
+SINK = "<sink>"
+"""The learned vector before the first token that a GPT with `sink` attends to."""
+UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Characters of Chinese, Japanese, Korean, Thai and Lao, which do not separate words."""
 
 
 class TextToken(NamedTuple):
@@ -29,6 +33,12 @@ class TextToken(NamedTuple):
     start: int = 0
     """First character of the text."""
     end: int = 0
+
+
+def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Tokens to read; whitespace alone is visible."""
+    bpe = tokenizer.kind == "bpe"
+    return [SPACE if bpe and tokenizer.decode([id]).isspace() else tokenizer.word_of(id) for id in ids]
 
 
 def text_tokens(
@@ -85,6 +95,47 @@ def _groups(encoding: Encoding, text: str, merge: Merge) -> Iterator[list[int]]:
         yield word
 
 
+def word_positions(encoding: Encoding, text: str) -> Iterator[list[int]]:
+    """Token positions of each word; next to a Chinese character, each token of whole characters is a word."""
+    for _, word in groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
+        group: list[int] = []
+        for position in word:
+            start, end = encoding.offsets[position]
+            before = text[encoding.offsets[group[0]][0] : encoding.offsets[group[-1]][1]] if group else ""
+            whole = before.strip() and start >= encoding.offsets[group[-1]][1]
+            if whole and (CHINESE.match(before[-1]) or CHINESE.match(text[start:end])):
+                yield group
+                group = []
+            group.append(position)
+        yield group
+
+
+def split_text(
+    text: str, offsets: Sequence[tuple[int, int]], *, chinese_words: bool = False
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """The words of a text as (start, end) characters, and [tokens] the word of each token, -1 for whitespace; Chinese
+    by characters, or in words by jieba. Words that share a token are one word."""
+    spans: list[tuple[int, int]] = []
+    for found in split_words(text, chinese_words=chinese_words):
+        start = text.index(found, spans[-1][1] if spans else 0)
+        spans.append((start, start + len(found)))
+    owner = np.full(len(text) + 1, -1)
+    for number, (start, end) in enumerate(spans):
+        owner[start:end] = number
+    joined = np.zeros(len(spans), bool)  # to the word before
+    firsts = np.full(len(offsets), -1)
+    for token, (start, end) in enumerate(offsets):
+        inside = owner[start:end][owner[start:end] >= 0]
+        if len(inside):
+            firsts[token] = inside[0]
+            joined[inside[0] + 1 : inside[-1] + 1] = True
+    groups = np.cumsum(~joined) - 1  # [spans]
+    words = [(spans[first][0], 0) for first in np.flatnonzero(~joined).tolist()]
+    for number, (_, end) in zip(groups.tolist(), spans, strict=True):
+        words[number] = words[number][0], end
+    return words, np.where(firsts >= 0, groups[firsts] if len(groups) else -1, -1)
+
+
 def merge_columns(weights: np.ndarray, keys: Sequence[TextToken]) -> np.ndarray:
     """[..., words] sums of weights [..., tokens] over the tokens of each word."""
     return np.add.reduceat(weights, [each.positions[0] for each in keys], -1)
@@ -96,11 +147,16 @@ def merge_rows(weights: np.ndarray, queries: Sequence[TextToken]) -> np.ndarray:
     return sums / np.array([len(each.positions) for each in queries], np.float32)[:, None]
 
 
+def word_pattern(word: str) -> re.Pattern[str]:
+    """What finds a whole word, ignoring case; in languages without spaces, these characters anywhere."""
+    edges = ("", "") if UNSPACED.search(word) else (r"(?<!\w)", r"(?!\w)")
+    return re.compile(edges[0] + re.escape(word.strip()) + edges[1], re.IGNORECASE)
+
+
 def find_word(tokens: Sequence[TextToken], texts: Sequence[str], word: str, role: str) -> list[int]:
     """Indices of the tokens of all occurrences of a word in the texts, ignoring case, or of a token by its name."""
     wanted = word.strip()
-    edges = ("", "") if UNSPACED.search(wanted) else (r"(?<!\w)", r"(?!\w)")
-    pattern = re.compile(edges[0] + re.escape(wanted) + edges[1], re.IGNORECASE)
+    pattern = word_pattern(wanted)
     spans = {number: [match.span() for match in pattern.finditer(text)] for number, text in enumerate(texts) if wanted}
     found = [
         index

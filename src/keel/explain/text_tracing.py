@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, pluralize
 from keel.explain.decoding_tensors import NEW_TARGET_TOKENS, NEW_TOKENS, trace_encoder_decoder, trace_language_model
 from keel.explain.encoder_tracing import trace_encoder
 from keel.explain.task_tracing import trace_task
@@ -55,9 +55,8 @@ def trace_tensors(
     A language model without a task decodes `tokens` tokens after the text, greedily; of an encoder-decoder, `second` is
     the target, by default the most probable tokens, at most `tokens`.
     """
-    title = model.card.title or model.system.name
     if not supports_trace(model):
-        what = f"{title} ({model.system.name}) counts words: it has no tensors between token ids and output"
+        what = f"{model.title} ({model.system.name}) counts words: it has no tensors between token ids and output"
         raise UsageError(f"{what} to trace; use a network such as bert, gpt, elmo, transformer, cnn or word2vec")
     texts = [text, *also]
     if not all(each.strip() for each in texts):
@@ -67,7 +66,7 @@ def trace_tensors(
     if also and (second or task is not None or generates):
         raise UsageError("--also is for encoders without a task, which read single texts: leave it out")
     if tokens is not None and not (generates or isinstance(task, SequenceToSequence)):
-        raise UsageError(f"{title} does not generate text: leave out --tokens")
+        raise UsageError(f"{model.title} does not generate text: leave out --tokens")
     explanations: list[str] = []
     with torch.inference_mode(), eval_mode(model.encoder), eval_mode(objective), eval_mode(task):
         if isinstance(task, SequenceToSequence):
@@ -77,12 +76,14 @@ def trace_tensors(
             steps = trace_task(model, task, text, second)
         elif generates and isinstance(objective, GptPretraining | RnnPretraining):
             if second:
-                raise UsageError(f"{title} is a causal language model, which reads one text: leave out the second one")
+                raise UsageError(
+                    f"{model.title} is a causal language model, which reads one text: leave out the second one"
+                )
             steps = trace_language_model(model, objective, text, NEW_TOKENS if tokens is None else tokens, on_event)
         else:
             steps, explanations = trace_encoder(model, texts, second)
     return TensorTrace(
-        model=title,
+        model=model.title,
         system=model.system.name,
         summary=_summary(model),
         text=text,
@@ -98,9 +99,9 @@ def _summary(model: Model) -> str:
     parts = [model.system.name]
     decoder = model.task.decoder if isinstance(model.task, SequenceToSequence) else None
     if blocks := len(encoder.blocks()):
-        more = f" + {len(decoder.blocks())}" if decoder is not None and decoder.blocks() else ""
-        parts.append(f"{blocks}{more} layer{'s' if more or blocks > 1 else ''}")
+        both = decoder is not None and decoder.blocks()
+        parts.append(f"{blocks} + {len(both)} layers" if both else pluralize(blocks, "layer"))
     attention = [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
     if attention:
-        parts.append(f"{attention[0].heads} head{'s' if attention[0].heads > 1 else ''} of {attention[0].head_dim}")
+        parts.append(f"{pluralize(attention[0].heads, 'head')} of {attention[0].head_dim}")
     return ", ".join([*parts, f"width {encoder.width:,}"])

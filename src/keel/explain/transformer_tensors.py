@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from keel.explain.attention_kinds import AttentionKinds, cross_attention_kinds, self_attention_kinds
 from keel.explain.tensor_kinds import (
     EMBEDDING_SUM,
     FINAL_NORM,
@@ -19,10 +20,7 @@ from keel.explain.tensor_kinds import (
     SUMMED_EMBEDDINGS,
     TOKEN_EMBEDDINGS,
     TOKEN_IDS,
-    AttentionKinds,
-    cross_attention_kinds,
     feed_forward_kinds,
-    self_attention_kinds,
     sublayer_kinds,
 )
 from keel.explain.tensor_recorder import AttentionCall, TensorRecorder

@@ -1,21 +1,22 @@
 """Word alignment: cross-attention of a decoder between the words of a source and of its target."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
+from rich.cells import cell_len
 from torch import Tensor
 
-from keel.data.sentence_splitting import CHINESE
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Encoding, Tokenizer
 from keel.errors import KeelError
+from keel.explain.text_tokens import TextToken, merge_columns, merge_rows, text_tokens
 from keel.nn.encoder import Decoder, Encoder
 from keel.nn.inference_loop import eval_mode
 from keel.systems.system import System
+from keel.text_table import pad_left
 
 NAMES = ("alignment", "cross_attention")
 """Names under which decoders record cross-attention: seq2seq, and each layer of a transformer."""
@@ -34,10 +35,10 @@ class Alignment:
 
     def lines(self) -> list[str]:
         """Each target word with the source word of the largest weight."""
-        width = max(map(len, self.target), default=0)
+        width = max(map(cell_len, self.target), default=0)
         best = self.weights.argmax(1)
         return [
-            f"{word:>{width}}  {self.weights[row, best[row]]:.2f}  {self.source[best[row]]}"
+            f"{pad_left(word, width)}  {self.weights[row, best[row]]:.2f}  {self.source[best[row]]}"
             for row, word in enumerate(self.target)
         ]
 
@@ -84,43 +85,16 @@ def align_words(
     found = (
         (weights if head is None else weights[:, head : head + 1]).mean((0, 1)).numpy()
     )  # [target with its end token, source with its special tokens]
-    across = _group_words(inputs.ids, inputs.first_start, read, source, source_tokenizer, subwords=subwords)
+    keys = _aligned_tokens(inputs.ids, inputs.first_start, read, source, source_tokenizer, subwords=subwords)
     end = target_tokenizer.sep_id
-    down = _group_words([*written.ids, end], 0, written, target, target_tokenizer, subwords=subwords)
-    found = np.stack([found[:, positions].sum(1) for _, positions in across], 1)
-    found = np.stack([found[positions].mean(0) for _, positions in down])
-    return Alignment([name for name, _ in across], [name for name, _ in down], found)
+    queries = _aligned_tokens([*written.ids, end], 0, written, target, target_tokenizer, subwords=subwords)
+    found = merge_rows(merge_columns(found, keys), queries)
+    return Alignment([each.name for each in keys], [each.name for each in queries], found)
 
 
-def _group_words(
+def _aligned_tokens(
     ids: Sequence[int], first: int, encoding: Encoding, text: str, tokenizer: Tokenizer, *, subwords: bool
-) -> list[tuple[str, list[int]]]:
-    """Words (or subwords) of a sequence with their positions; the text's tokens start at `first`, and special tokens
-    around it are words of their own."""
-    last = first + len(encoding.ids)
-    single = [[position] for position in range(len(ids))]
-    words = [[first + position for position in group] for group in word_positions(encoding, text)]
-    groups = [*single[:first], *(single[first:last] if subwords else words), *single[last:]]
-
-    def name(positions: list[int]) -> str:
-        if not first <= positions[0] < last:
-            return tokenizer.token_of(ids[positions[0]])
-        start, end = encoding.offsets[positions[0] - first][0], encoding.offsets[positions[-1] - first][1]
-        return text[start:end].strip() or tokenizer.token_of(ids[positions[0]])
-
-    return [(name(positions), positions) for positions in groups]
-
-
-def word_positions(encoding: Encoding, text: str) -> Iterator[list[int]]:
-    """Token positions of each word; next to a Chinese character, each token of whole characters is a word."""
-    for _, word in groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
-        group: list[int] = []
-        for position in word:
-            start, end = encoding.offsets[position]
-            before = text[encoding.offsets[group[0]][0] : encoding.offsets[group[-1]][1]] if group else ""
-            whole = before.strip() and start >= encoding.offsets[group[-1]][1]
-            if whole and (CHINESE.match(before[-1]) or CHINESE.match(text[start:end])):
-                yield group
-                group = []
-            group.append(position)
-        yield group
+) -> list[TextToken]:
+    """The words or subwords of a sequence, named by their text; the tokens of the text start at `first`."""
+    tokens = text_tokens(ids, [(first, encoding, text)], tokenizer, "none" if subwords else "characters")
+    return [each._replace(name=text[each.start : each.end].strip() or each.name) for each in tokens]

@@ -4,22 +4,18 @@ Integrated gradients: Sundararajan, Taly and Yan 2017. Occlusion: Zeiler and Fer
 Deletion and insertion curves: Petsiuk, Das and Saenko 2018.
 """
 
-import unicodedata
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.prediction_scores import (
-    Baseline,
-    EmbeddedPrediction,
-    NamedText,
-    PredictionScores,
-    score_prediction,
-)
+from keel.explain.prediction_layouts import NamedText
+from keel.explain.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
 from keel.model import Model
+from keel.text_table import cut_text, pad_left
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -159,7 +155,7 @@ class Explanation:
             least = sorted((abs(word.attribution) for word in shown), reverse=True)[MAX_SHOWN - 1]
             shown = [word for word in shown if abs(word.attribution) >= least][:MAX_SHOWN]
         largest = max((abs(word.attribution) for word in self.words), default=0.0) or 1.0
-        width = min(NAME, max((_columns(word.word) for word in shown), default=0))
+        width = min(NAME, max((cell_len(word.word) for word in shown), default=0))
         text = 0 if len(self.texts) == 1 else -1
         for word in shown:
             if word.text != text:
@@ -167,10 +163,8 @@ class Explanation:
                 lines.append(f"{self.texts[text].name}:")
             bar = round(BAR * abs(word.attribution) / largest)
             left, right = ("-" * bar, "") if word.attribution < 0 else ("", "+" * bar)
-            name = _cut(word.word, width)
-            lines.append(
-                f"{' ' * (width - _columns(name))}{name} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip()
-            )
+            name = cut_text(word.word, width)
+            lines.append(f"{pad_left(name, width)} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip())
         if len(self.words) > len(shown):
             lines.append(f"showing the {len(shown)} strongest of {len(self.words):,} words: --json prints all")
         lines += [*self.check(), self.cost()]
@@ -252,7 +246,7 @@ def attribute_words(
         passes += 2 * (ORDERS + 1) * len(found.shares)
     assert model.task is not None
     explanation = Explanation(
-        model=model.card.title or model.system.name,
+        model=model.title,
         task=model.task.name,
         by="gradients" if used else "occlusion",
         prediction=scores.target.prediction,
@@ -306,14 +300,3 @@ def relative_gap(values: np.ndarray, difference: float) -> float:
 
 def _area(shares: list[float], curve: Any) -> float:
     return float(np.trapezoid(curve, shares))
-
-
-def _columns(word: str) -> int:
-    """Columns of a word on a terminal."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in word)
-
-
-def _cut(word: str, width: int) -> str:
-    while _columns(word) > width:
-        word = f"{word[:-2]}…"
-    return word

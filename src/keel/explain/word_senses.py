@@ -1,16 +1,15 @@
 """Word senses: the contextual vectors of a word in several sentences, compared and clustered."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keel.data.sentence_splitting import CJK
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
+from keel.explain.text_tokens import word_pattern
 from keel.text_vectors import TokenVectors
 
 EQUAL = 0.995
@@ -18,8 +17,6 @@ EQUAL = 0.995
 MAX_SHOWN = 20
 BESIDE = 24
 """Characters on both sides of a word in an excerpt."""
-UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
-"""Characters of Chinese, Japanese, Korean, Thai and Lao, which do not separate words."""
 
 
 class WordUse(NamedTuple):
@@ -82,8 +79,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[WordUse]:
     """All occurrences of the word, ignoring case."""
     if not word.strip():
         raise UsageError("the word is empty: name a word to look for")
-    edges = ("", "") if UNSPACED.search(word) else (r"(?<!\w)", r"(?!\w)")
-    pattern = re.compile(edges[0] + re.escape(word.strip()) + edges[1], re.IGNORECASE)
+    pattern = word_pattern(word)
     found = [WordUse(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:
         sentences = f"the {pluralize(len(texts), 'sentence')}"

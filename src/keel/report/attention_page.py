@@ -11,8 +11,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.report.attention_charts import thumbnail
-from keel.report.attention_script import SCRIPT, STYLE
-from keel.report.html_page import Page, tag
+from keel.report.html_page import Page, page_asset, tag
 
 MAX_BYTES = 4_000_000
 """Bytes of the weights in a page, as base64; all else takes less than one million."""
@@ -81,7 +80,7 @@ class HeadWeights(NamedTuple):
 def attention_page(title: str, lead: str, view: HeadWeights, figures: Sequence[tuple[str, Element, str]]) -> Page:
     """Build the page; `figures` are further ones, each with the title of its section and a caption."""
     stored = _store_heads(view.weights)
-    page = Page(title, lead, layout="broad", style=STYLE)
+    page = Page(title, lead, layout="broad", style=page_asset("attention.css"))
     threshold = max(each.threshold for each in stored)
     coarse = any(each.threshold > each.error for each in stored)
     left_out = f", and leaves out weights below {threshold:.2g} where a head has many of them" if coarse else ""
@@ -109,7 +108,7 @@ def attention_page(title: str, lead: str, view: HeadWeights, figures: Sequence[t
         page.figure(picture, caption)
     weights = [[each.largest, each.power, each.threshold, each.error, each.text] for each in stored]
     facts = {"layers": [*view.layers], "heads": [*view.heads], "cross": view.cross, "weights": weights}
-    page.script(SCRIPT)
+    page.script(page_asset("attention.js"))
     page.data("weights", json.dumps(facts))
     return page
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from keel.metrics.comparison_results import Cell, Comparison
 from keel.metrics.scores import score_name
-from keel.report.text_table import aligned_lines
+from keel.text_table import aligned_lines
 
 
 def short_size(count: float) -> str:

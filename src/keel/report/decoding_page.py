@@ -19,7 +19,7 @@ COST_FIELDS = ("sequences", "computed", "cached", "state_bytes", "source_bytes")
 
 
 def decoding_page(found: dict[str, Any]) -> Page:
-    """Build the page from `explain.decoding_data`."""
+    """Build the page from what `decoding_data` returns."""
     page = Page(f"{found['strategy'].capitalize()}: decoding step by step", _lead(found), layout="broad")
     _questions(page, found)
     for number, text in enumerate(found["texts"], 1):

@@ -12,6 +12,7 @@ from keel.errors import KeelError, UsageError
 from keel.report.page_style import CSS, STANDALONE_CSS
 from keel.report.printed_picture import print_picture, require_printer
 
+ASSETS = Path(__file__).parents[1] / "assets" / "pages"
 FIGURE_SUFFIXES = (".svg", ".pdf", ".png", ".html")
 Layout = Literal["column", "broad", "fit"]
 """A column of text, the width of the screen, or one figure that fits the screen."""
@@ -34,6 +35,11 @@ def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
         else:
             element.text = (element.text or "") + child
     return element
+
+
+def page_asset(name: str) -> str:
+    """A script or style sheet of a page, by the name of its file."""
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
 class Page:
@@ -163,8 +169,10 @@ def render_picture(picture: Element) -> str:
     return tostring(standalone, encoding="unicode") + "\n"
 
 
-def write_picture(path: Path, picture: Element) -> Path:
-    """Write a picture to a file of its own, .svg, .pdf or .png, atomically."""
+def write_picture(path: Path, picture: Element, title: str = "") -> Path:
+    """Write a picture to a file of its own, .svg, .pdf or .png, atomically; viewers show its title."""
+    if title:
+        picture.insert(0, tag("title", title))
     svg = render_picture(picture)
     match path.suffix.lower():
         case ".pdf":

@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 
 from keel.errors import KeelError
-from keel.report.html_page import Page, tag
-from keel.report.point_map_script import SCRIPT, STYLE
+from keel.report.html_page import Page, page_asset, tag
 
 MAX_BYTES = 4_000_000
 """Bytes of words or texts in a page, compressed and as base64; all else takes less than one million."""
@@ -49,7 +48,7 @@ def encode_bytes(values: np.ndarray) -> str:
 
 def point_map_page(title: str, caption: str, shown: PointMap) -> Page:
     """Build the page, below 5 MB; longer texts are cut until they fit."""
-    page = Page(title, layout="fit", style=STYLE)
+    page = Page(title, layout="fit", style=page_asset("points.css"))
     packed, clusters = pack_points(shown.points), list(shown.clusters)
     names, length = _store_names(shown.names)
     cut = f" Texts are cut after {length:,} characters." if any(len(name) > length for name in shown.names) else ""
@@ -71,7 +70,7 @@ def point_map_page(title: str, caption: str, shown: PointMap) -> Page:
     canvas = tag("canvas", id="points", role="img", aria_label=caption)
     page.add(tag("div", tag("div", canvas, id="stage", tabindex="0"), aside, class_="map"))
     page.add(tag("figcaption", stored))
-    page.script(SCRIPT, **BUTTONS)
+    page.script(page_asset("points.js"), **BUTTONS)
     facts = {
         "unit": shown.unit,
         "width": int(packed[:, 0].max()),

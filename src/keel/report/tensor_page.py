@@ -7,9 +7,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from keel.report.diagram import UNPRINTABLE
-from keel.report.html_page import Page, tag
+from keel.report.html_page import Page, page_asset, tag
 from keel.report.tensor_figure import network_map, parts_of
-from keel.report.tensor_script import SCRIPT, STYLE
 
 KEYS = (
     ("← →", "previous, next tensor"),
@@ -24,7 +23,7 @@ def tensor_page(found: Mapping[str, Any]) -> Page:
     steps = len(found["steps"])
     sizes = f"{len(found['tensors']):,} tensors{f' in {steps} steps' if steps > 1 else ''}"
     lead = UNPRINTABLE.sub("\ufffd", f"{text}: {sizes}; {found['summary']}.")
-    page = Page(f"Tensors in {found['model']}", lead, layout="broad", style=STYLE)
+    page = Page(f"Tensors in {found['model']}", lead, layout="broad", style=page_asset("tensors.css"))
     page.add(_step_control(found))
     networks = dict.fromkeys(step["network"] for step in found["steps"])
     maps = [tag("div", _named(network_map(parts_of(found, name)), name), class_="network") for name in networks]
@@ -52,7 +51,7 @@ def tensor_page(found: Mapping[str, Any]) -> Page:
         "Heat maps have 8 bits per cell, in the square root of the value; each picture says how exact they are. A cell "
         "of a larger tensor is the number of largest magnitude in its block. Python has the exact numbers: keel.trace."
     )
-    page.script(SCRIPT)
+    page.script(page_asset("tensors.js"))
     page.data("trace", json.dumps(found).replace("<", "\\u003c"))
     return page
 

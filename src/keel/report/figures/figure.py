@@ -8,13 +8,10 @@ from xml.etree.ElementTree import Element
 
 from keel.data.tagged_sentences import split_words
 from keel.errors import UsageError
-from keel.model import Model
 from keel.nn.meta_device import count_parameters
-from keel.report.text_table import aligned_lines
 from keel.systems.system import System
+from keel.text_table import COLUMNS, aligned_lines
 
-COLUMNS = 80
-"""Columns of a terminal."""
 MAX_WORDS = 16
 """Words of a text that a figure of a network has room for."""
 WORD_LENGTH = 18
@@ -57,17 +54,17 @@ def figure_words(text: str, default: Sequence[str]) -> list[str]:
     words = split_words(text, chinese_words=True)
     if not 2 <= len(words) <= MAX_WORDS:
         raise UsageError(f"text must have 2 to {MAX_WORDS} words, not {len(words)}: give another one")
-    return [word if len(word) <= WORD_LENGTH else f"{word[: WORD_LENGTH - 1]}…" for word in words]
+    return [*map(cut_word, words)]
+
+
+def cut_word(word: str) -> str:
+    """A word, or its beginning where it is too long for a figure."""
+    return word if len(word) <= WORD_LENGTH else f"{word[: WORD_LENGTH - 1]}…"
 
 
 def encoder_parameters(system: System, vocab_size: int) -> int:
     """Parameters of a new encoder of this system."""
     return count_parameters(lambda: system.build_encoder(vocab_size))
-
-
-def model_name(model: Model) -> str:
-    """The title of a model, or its system."""
-    return model.card.title or model.system.name
 
 
 def millions(parameters: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keel.report.diagram import Area, Diagram, label_width, sub
-from keel.report.figures.figure import WORD_LENGTH, Figure
+from keel.report.figures.figure import Figure, cut_word
 
 ROW, BOX, GAP = 40.0, 26.0, 4.0
 """Distance of two rows, height of a box, and distance of two boxes."""
@@ -34,7 +34,7 @@ def draw_input(
     notes = {name: f"{count:,} × {width}" for name, (count, width) in tables.items()}
     if position_encoding == "sinusoidal":
         notes["positions"] = "sinusoidal"
-    shown = [token if len(token) <= WORD_LENGTH else f"{token[: WORD_LENGTH - 1]}…" for token in tokens]
+    shown = [*map(cut_word, tokens)]
     widths = [
         max(label_width(token) + 8, *(label_width(row[number]) + 12 for row in rows.values()), 34)
         for number, token in enumerate(shown)

@@ -8,7 +8,7 @@ from keel.errors import UsageError
 from keel.model import Model
 from keel.nn.meta_device import meta_device
 from keel.report.diagram import Area, Diagram, Point, centered, fitted_width, sub
-from keel.report.figures.figure import Figure, encoder_parameters, model_name
+from keel.report.figures.figure import Figure, encoder_parameters
 from keel.systems.bert import Bert, BertEncoder
 from keel.systems.elmo import Elmo
 from keel.systems.gpt import Gpt
@@ -71,7 +71,7 @@ def draw_networks(model: Model | None = None) -> Figure:
         networks[place] = old._replace(
             name=name, system=model.system, vocab_size=model.encoder.vocab_size, from_model=True
         )
-        which = f" {name} is {model_name(model)}."
+        which = f" {name} is {model.title}."
     diagram = Diagram()
     x = 0.0
     for network in networks:
@@ -223,7 +223,7 @@ def draw_block(model: Model | None = None) -> Figure:
     note = f"width {width}, one per token"
     out = diagram.box(Area(x - wide / 2, frame.top - 30 - high, wide, high), "Output vectors", note=note)
     diagram.arrow(last.above, out.below)
-    name = "BERT-base" if model is None else model_name(model)
+    name = "BERT-base" if model is None else model.title
     diagram.label(name, x, out.top - 22, size="heading")
     diagram.label(f"{total:,} parameters", frame.right + 12, below.y, anchor="start", size="small", colour="accent")
     diagram.label("in all", frame.right + 12, below.y + 16, anchor="start", size="small", colour="faint")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from keel.model import Model
 from keel.report.charts import linear_scale
 from keel.report.diagram import Area, Diagram, centered, fitted_width, label_width
-from keel.report.figures.figure import Figure, encoder_parameters, millions, model_name
+from keel.report.figures.figure import Figure, encoder_parameters, millions
 from keel.systems import LINEAGE, SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.elmo import Elmo
@@ -52,7 +52,7 @@ def draw_sizes(model: Model | None = None) -> Figure:
     counted = [(size, encoder_parameters(size.system, size.vocab_size)) for size in SIZES]
     own = None
     if model is not None:
-        own = Size(model_name(model), 0, model.system, model.encoder.vocab_size)
+        own = Size(model.title, 0, model.system, model.encoder.vocab_size)
         counted.append((own, sum(weight.numel() for weight in model.encoder.parameters())))
     counted.sort(key=lambda pair: pair[1])
     diagram = Diagram()

@@ -8,7 +8,7 @@ from torch import nn
 from keel.errors import UsageError
 from keel.model import Model
 from keel.report.diagram import Area, Diagram, centered, fitted_width, label_width
-from keel.report.figures.figure import Figure, model_name
+from keel.report.figures.figure import Figure
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.gpt import TASK_TOKENS, Gpt
@@ -74,7 +74,7 @@ def draw_heads(model: Model | None = None) -> Figure:
         numbers[f"{head.task} head parameters"] = weights
         left, top = (PANEL + GAP) * (number % 2), 284.0 * (number // 2)
         _head_panel(diagram, head, left, top, system.name.upper(), shape, weights, own=own is not None)
-    name = "BERT-base" if model is None else model_name(model)
+    name = "BERT-base" if model is None else model.title
     pooler = system.width * system.width + system.width
     numbers["pooler parameters"] = pooler
     return Figure(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from keel.report.diagram import Area, Diagram, label_width
-from keel.report.figures.figure import WORD_LENGTH, Figure
+from keel.report.figures.figure import Figure, cut_word
 
 ROW, BOX, GAP = 36.0, 24.0, 4.0
 """Distance of two rows, height of a box, and distance of two columns."""
@@ -27,8 +27,8 @@ def draw_units(
     """`levels`: name, number of tokens of each unit, its text, which tokens are masked, and the tokens with masks."""
     widths = [
         max([
-            label_width(_cut(token)) + 12,
-            *(label_width(_cut(shown[number]), "small") + 8 for *_, masked, shown in levels if masked[number]),
+            label_width(cut_word(token)) + 12,
+            *(label_width(cut_word(shown[number]), "small") + 8 for *_, masked, shown in levels if masked[number]),
             SPECIAL_WIDTH,
         ])
         for number, token in enumerate(tokens)
@@ -55,7 +55,7 @@ def draw_units(
             for number in range(start, stop):
                 middle = (edges[number - start] + edges[number - start + 1] - GAP) / 2
                 if masked[number]:
-                    diagram.label(_cut(shown[number]), middle, y + ROW * 0.62, size="small", colour="accent")
+                    diagram.label(cut_word(shown[number]), middle, y + ROW * 0.62, size="small", colour="accent")
                 else:
                     diagram.label("·", middle, y + ROW * 0.62, size="small", colour="faint")
             y += ROW * 1.45
@@ -75,10 +75,6 @@ def draw_units(
             **{f"{TITLES[level].lower()}: masked tokens": sum(masked) for level, _, _, masked, _ in levels},
         },
     )
-
-
-def _cut(token: str) -> str:
-    return token if len(token) <= WORD_LENGTH else f"{token[: WORD_LENGTH - 1]}…"
 
 
 def _fitted(text: str, width: float) -> str:

@@ -1,33 +1,8 @@
-"""Script and style of the page of many points: canvas, pan and zoom, labels, search, clusters.
+// The page of many points: canvas, pan and zoom, labels, search, clusters.
+//
+// Points are written into the pixels of one image, 50,000 in a few milliseconds, as 2D canvases without a GPU fill shapes
+// much more slowly. Overlapping points add up, so that a map from afar shows densities.
 
-Points are written into the pixels of one image, 50,000 in a few milliseconds, as 2D canvases without a GPU fill shapes
-much more slowly. Overlapping points add up, so that a map from afar shows densities.
-"""
-
-STYLE = """
-.map { flex: 1; min-height: 0; display: flex; gap: 1.2rem; margin-top: .5rem; }
-#stage { flex: 1; min-width: 0; position: relative; cursor: grab; touch-action: none; outline-offset: 2px; }
-#stage canvas { position: absolute; inset: 0; width: 100%; height: 100%; }
-.map aside {
-  width: 17rem; overflow-y: auto; font: .88rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-}
-.map aside input {
-  width: 100%; box-sizing: border-box; font: inherit; padding: .4rem .6rem; color: var(--ink);
-  background: var(--paper); border: 1px solid var(--plain); border-radius: 4px;
-}
-.map aside ol, .map aside ul { list-style: none; margin: .4rem 0; padding: 0; }
-.map aside li button {
-  display: block; width: 100%; font: inherit; text-align: left; padding: .12rem .4rem; border-color: transparent;
-  background: none; overflow-wrap: anywhere; cursor: pointer;
-}
-.map aside li button:hover, .map aside li button[aria-pressed=true] { background: var(--soft); }
-.map aside i { display: inline-block; width: .7rem; height: .7rem; border-radius: 50%; margin-right: .5rem; }
-#read { min-height: 3rem; overflow-wrap: anywhere; }
-#read b { display: block; }
-#tip { max-width: 30rem; font-size: .95rem; z-index: 1; overflow-wrap: anywhere; }
-@media (max-width: 48rem) { .map { flex-direction: column; } .map aside { width: auto; max-height: 35vh; } }
-"""
-SCRIPT = """
 const byId = id => document.getElementById(id), facts = JSON.parse(byId("facts").textContent);
 const stage = byId("stage"), canvas = byId("points"), tip = byId("tip"), read = byId("read");
 const context = canvas.getContext("2d", { alpha: false, willReadFrequently: true });
@@ -378,7 +353,7 @@ addEventListener("keydown", event => {
 });
 function save() {
   const link = document.createElement("a");
-  link.download = document.title.replace(/[^\\p{L}\\p{N}]+/gu, "-") + ".png";
+  link.download = document.title.replace(/[^\p{L}\p{N}]+/gu, "-") + ".png";
   link.href = canvas.toDataURL("image/png");
   link.click();
   document.body.dataset.saved = link.href.length;
@@ -391,7 +366,7 @@ async function start() {
     return;
   }
   xy = new Uint16Array((await inflate(facts.points)).buffer);
-  names = new TextDecoder().decode(await inflate(facts.names)).split("\\n");
+  names = new TextDecoder().decode(await inflate(facts.names)).split("\n");
   groups = facts.groups ? await inflate(facts.groups) : null;
   count = names.length;
   indexPoints();
@@ -410,4 +385,3 @@ async function start() {
   document.body.dataset.shown = count;
 }
 start();
-"""

@@ -1,8 +1,11 @@
-"""Tables as lines of text."""
+"""Tables as lines of text, by the columns that characters take on a terminal."""
 
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
+
+COLUMNS = 80
+"""Columns of a terminal."""
 
 
 def aligned_lines(rows: Sequence[Sequence[str]], *, left: int = 0) -> Iterator[str]:
@@ -14,16 +17,16 @@ def aligned_lines(rows: Sequence[Sequence[str]], *, left: int = 0) -> Iterator[s
         yield "  ".join(cell + gap if number < left else gap + cell for number, (cell, gap) in pairs).rstrip()
 
 
-def wrapped_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """A table of at most `width` columns of a terminal, whose first column is left-aligned: further columns follow
-    below, with the first one repeated; longer cells are cut."""
+def wrapped_lines(rows: Sequence[Sequence[str]], width: int = COLUMNS, *, left: int = 1) -> Iterator[str]:
+    """A table of at most `width` columns of a terminal: further columns follow below, with the first one repeated;
+    longer cells are cut."""
     names, *columns = [list(column) for column in zip(*rows, strict=True)]
-    names = [_cut(name, width // 2) for name in names]
+    names = [cut_text(name, width // 2) for name in names]
     first = max(map(cell_len, names), default=0)
     blocks: list[list[list[str]]] = []
     used = width
     for column in columns:
-        column = [_cut(cell, width - first - 2) for cell in column]
+        column = [cut_text(cell, width - first - 2) for cell in column]
         size = 2 + max(map(cell_len, column), default=0)
         if used + size > width:
             blocks.append([names])
@@ -32,8 +35,14 @@ def wrapped_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         used += size
     for number, block in enumerate(blocks):
         yield from [""] * (number > 0)
-        yield from aligned_lines([*zip(*block, strict=True)], left=1)
+        yield from aligned_lines([*zip(*block, strict=True)], left=left)
 
 
-def _cut(text: str, width: int) -> str:
+def cut_text(text: str, width: int) -> str:
+    """A text of at most `width` columns of a terminal."""
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(1, width - 1)).rstrip()}…"
+
+
+def pad_left(text: str, width: int) -> str:
+    """A text on the right of `width` columns of a terminal."""
+    return " " * (width - cell_len(text)) + text

@@ -1,6 +1,5 @@
-"""The script of a map page: zoom by wheel or buttons, pan by dragging, labels on hover, the picture as PNG."""
+// The page of a map as SVG: zoom by wheel or buttons, pan by dragging, labels on hover, the picture as PNG.
 
-SCRIPT = """
 const svg = document.querySelector("figure svg"), tip = document.getElementById("tip");
 const home = svg.getAttribute("viewBox").split(" ").map(Number);
 let view = home.slice(), drag = null;
@@ -56,11 +55,10 @@ function save() {
     context.fillRect(0, 0, width, height);
     context.drawImage(image, 0, 0, width, height);
     const link = document.createElement("a");
-    link.download = document.title.replace(/[^\\p{L}\\p{N}]+/gu, "-") + ".png";
+    link.download = document.title.replace(/[^\p{L}\p{N}]+/gu, "-") + ".png";
     link.href = canvas.toDataURL("image/png");
     link.click();
     document.body.dataset.saved = link.href.length;
   };
   image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(new XMLSerializer().serializeToString(copy));
 }
-"""

@@ -1,71 +1,5 @@
-"""Script and style of the tensor page: choose a tensor and a step, draw its heat map, show the value of a cell."""
+// The page of a tensor trace: choose a tensor and a step, draw its heat map, show the value of a cell.
 
-STYLE = """
-main.broad { padding-top: 2rem; }
-.trace { display: grid; grid-template-columns: 15rem minmax(0, 1fr) 16rem; gap: 1.6rem; align-items: start; }
-#list { position: static; display: block; max-height: 38rem; overflow-y: auto; font: .86rem/1.5 system-ui, sans-serif; }
-#list p {
-  font: 600 .74rem/1.4 system-ui, sans-serif; color: var(--faint); margin: .7rem 0 .15rem; position: sticky; top: 0;
-  background: var(--paper);
-}
-#list button {
-  display: block; width: 100%; text-align: left; font: inherit; padding: .08rem .5rem; min-width: 0; border: 0;
-  background: none; border-radius: 3px;
-}
-#list button:hover { background: var(--soft); }
-#list button[aria-current=true] { background: var(--mark); color: var(--paper); }
-#stepping { margin-bottom: 1.2rem; }
-#candidates { font: .82rem/1.45 system-ui, sans-serif; margin-top: 1.2rem; }
-.moves {
-  font-family: system-ui, sans-serif; font-size: .95rem; display: flex; gap: .5rem; align-items: center;
-  margin: .3rem 0;
-}
-.moves input { width: min(24rem, 50vw); vertical-align: middle; accent-color: var(--mark); }
-.keys { font-family: system-ui, sans-serif; }
-kbd {
-  font: .78rem system-ui, sans-serif; border: 1px solid var(--line); border-radius: 3px; padding: 0 .3rem;
-  white-space: nowrap;
-}
-#cache { font: .82rem/1.6 system-ui, sans-serif; }
-#cache span {
-  border: 1px solid var(--plain); border-radius: 3px; padding: .05rem .3rem; margin-right: .2rem; display: inline-block;
-}
-#cache span.cached { background: var(--soft); }
-#cache span.new { border-color: var(--mark); border-width: 2px; }
-#candidates h3, #candidates p { font: 600 .8rem system-ui, sans-serif; color: var(--faint); margin: .5rem 0 .2rem; }
-#candidates table { font-size: .82rem; width: auto; }
-#candidates td { border: 0; padding: .02rem .5rem .02rem 0; white-space: pre; }
-#candidates td:last-child { width: 8rem; }
-#candidates i { display: block; height: .62rem; background: var(--plain); border-radius: 1px; }
-#candidates tr.chosen { font-weight: 600; }
-#candidates tr.chosen i { background: var(--mark); }
-#tensor h2 { border: 0; margin: 0; padding: 0; }
-#tensor p { margin: .35rem 0; }
-#tensor { min-height: 34rem; font-size: .98rem; }
-#shape { font-family: system-ui, sans-serif; font-variant-numeric: tabular-nums; }
-#shape b { font-weight: 600; }
-#sources button { font: inherit; font-size: .92em; padding: 0 .35rem; min-width: 0; margin-right: .3rem; }
-#picture { position: relative; margin: .8rem 0 .3rem; overflow-x: auto; }
-#picture canvas, #panels canvas { image-rendering: pixelated; display: block; }
-#picture canvas { outline: 1px solid var(--line); cursor: crosshair; position: absolute; }
-#picture span { position: absolute; white-space: pre; font: 12px/1 system-ui, sans-serif; }
-#picture span.column { transform-origin: 0 0; transform: rotate(-90deg); }
-#picture span.new, #picture .fresh { color: var(--mark); font-weight: 600; }
-#picture table { width: auto; }
-#panels { display: flex; flex-wrap: wrap; gap: .5rem; margin: .6rem 0; }
-#panels button { padding: 3px; min-width: 0; font: .72rem system-ui, sans-serif; }
-#panels button[aria-pressed=true] { outline: 2px solid var(--mark); }
-#numbers { font-variant-numeric: tabular-nums; }
-.network svg { max-width: 16rem; }
-.network .part { cursor: pointer; }
-.network .part.current rect { fill: var(--mark); stroke: var(--mark); }
-.network .part.current text { fill: var(--paper); font-weight: 600; }
-@media (max-width: 62rem) {
-  .trace { grid-template-columns: minmax(0, 1fr); } #list { max-height: 12rem; } .network { display: none; }
-}
-#tip { max-width: 26rem; font-size: .9rem; z-index: 1; white-space: pre-line; }
-"""
-SCRIPT = """
 const byId = id => document.getElementById(id), all = selector => [...document.querySelectorAll(selector)];
 const data = JSON.parse(byId("trace").textContent), tip = byId("tip"), slider = byId("step");
 let step = 0, index = 0, panel = 0, drawn = null;
@@ -377,7 +311,7 @@ byId("picture").onpointermove = event => {
   const where = [panelName(drawn.tensor, panel),
     drawn.rowAxis && along(drawn.rowNames, drawn.rowAxis, row, picture.rows, drawn.height),
     along(drawn.columnNames, drawn.columnAxis, column, picture.columns, drawn.width)].filter(Boolean).join(" · ");
-  say(event, `${where}\\n${byte === 255 ? "minus infinity: masked" : `${digits(number)} (8 bits)`}`);
+  say(event, `${where}\n${byte === 255 ? "minus infinity: masked" : `${digits(number)} (8 bits)`}`);
 };
 byId("picture").onpointerleave = event => say(event, "");
 byId("back").onclick = () => go(index - 1);
@@ -407,4 +341,3 @@ function restore() {
 addEventListener("hashchange", restore);
 step = -1;
 restore();
-"""

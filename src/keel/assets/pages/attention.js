@@ -1,28 +1,5 @@
-"""Script and style of the attention page: choose a head, hover over tokens or cells, follow a token through heads."""
+// The attention page: choose a head, hover over tokens or cells, follow a token through heads.
 
-STYLE = """
-.sides { display: flex; gap: 1.5rem 2.5rem; align-items: flex-start; }
-.sides > div:first-child:not(:last-child) { flex: none; max-width: 100%; overflow-x: auto; }
-.sides h2 { border: 0; margin: 0; padding: 0; }
-@media (max-width: 64rem) { .sides { flex-direction: column; } }
-table.heads { width: auto; font-family: system-ui, sans-serif; }
-table.heads th { text-align: center; padding: 0 .4rem; white-space: nowrap; }
-table.heads td { border: 0; padding: 2px; }
-table.heads button { display: block; padding: 1px; min-width: 0; border-radius: 2px; }
-table.heads button[aria-pressed=true] { outline: 2px solid var(--mark); }
-table.heads img { display: block; width: 52px; height: 52px; image-rendering: pixelated; }
-.choices button[aria-pressed=true] { border-color: var(--mark); color: var(--mark); }
-.tokens { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; font-size: .95rem; line-height: 1.9; }
-.tokens span { padding: .12rem .18rem; border-radius: 3px; cursor: default; }
-.tokens span.chosen { outline: 2px solid var(--mark); }
-#read { min-height: 2.8rem; font-size: .95rem; }
-#plot { position: relative; }
-#plot canvas { position: absolute; image-rendering: pixelated; outline: 1px solid var(--line); cursor: crosshair; }
-#plot span { position: absolute; white-space: nowrap; font-family: system-ui, sans-serif; line-height: 1; }
-#plot span.column { transform-origin: 0 0; transform: rotate(-90deg); }
-#tip { max-width: 30rem; font-size: 1rem; z-index: 1; }
-"""
-SCRIPT = """
 const data = JSON.parse(document.getElementById("weights").textContent), tip = document.getElementById("tip");
 const all = selector => [...document.querySelectorAll(selector)], byId = id => document.getElementById(id);
 const queries = all("#queries span"), keys = data.cross ? all("#keys span") : queries;
@@ -220,4 +197,3 @@ setDirection(state.get("direction") === "to" ? "to" : "from");
 if (state.get("token")) [token, kept] = [Number(state.get("token")) - 1, true];
 if (typeof DecompressionStream === "undefined") read.textContent = "This browser is too old to show the weights.";
 else choose(layer >= 0 && own >= 0 ? layer * data.heads.length + own : 0);
-"""

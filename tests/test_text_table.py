@@ -1,6 +1,6 @@
 """Tables as lines of text."""
 
-from keel.report.text_table import aligned_lines, wrapped_lines
+from keel.text_table import aligned_lines, wrapped_lines
 
 
 def test_columns_are_aligned_by_their_width_on_a_terminal() -> None:
