@@ -17,7 +17,7 @@ export const names = translations({
   words: ["Words", "词语"],
   attention: ["Attention", "注意力"],
   layers: ["Layers", "各层"],
-  trace: ["Trace", "逐步计算"],
+  trace: ["Trace", "张量追踪"],
   explain: ["Explain", "解释"],
   runs: ["Runs", "训练"],
   compare: ["Compare", "对比"],

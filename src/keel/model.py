@@ -296,7 +296,10 @@ class Model:
 
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
-        """The most probable words for each mask of a text (`[MASK]` or `___`), in descending order."""
+        """The most probable words for each mask of a text (`[MASK]` or `___`), in descending order.
+
+        Special tokens, such as [UNK], are no candidates; the others keep the probabilities that the model gives them.
+        """
         require_text(text)
         if not isinstance(self.objective, MaskedLM) or WORD_HEAD in self.missing:
             raise KeelError("this model has no masked language model head: use a pre-trained bert to fill masks")
@@ -313,7 +316,9 @@ class Model:
         batch = TokenBatch.pad([inputs]).to(self.device)
         logits = self.objective.masked_logits(batch, torch.tensor([masked], device=self.device))
         probabilities = logits[0, :, : len(self.tokenizer)].float().softmax(-1)  # [masks, vocab_size]
-        best = probabilities.topk(min(top, len(self.tokenizer)))
+        special = self.tokenizer.special_ids
+        probabilities[:, special] = -1
+        best = probabilities.topk(min(top, len(self.tokenizer) - len(special)))
         return [
             [Candidate(self.tokenizer.word_of(number), value) for number, value in zip(ids, values, strict=True)]
             for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)

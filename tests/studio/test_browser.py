@@ -260,6 +260,20 @@ def test_the_tree_of_candidates_answers_to_the_keyboard(browser: Browser, addres
         assert found.page.locator("svg g[aria-pressed=true]").get_attribute("aria-label") != before
 
 
+def test_arrow_keys_work_as_soon_as_a_trace_is_shown(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        page = found.page
+        found.open("/trace", model=BERT, text="the old film")
+        chosen = page.locator("button[aria-current=true]")
+        first = chosen.inner_text()
+        page.keyboard.press("ArrowRight")
+        expect(chosen).not_to_have_text(first)
+        assert "tensor=1" in page.url
+        page.get_by_label("Text", exact=True).focus()
+        page.keyboard.press("ArrowLeft")
+        assert "tensor=1" in page.url
+
+
 @pytest.mark.slow
 def test_the_map_finds_a_word_and_saves_what_it_shows(browser: Browser, address: str) -> None:
     with visit(browser, address, theme="dark") as found:

@@ -4,7 +4,7 @@ const NAMESPACE = "http://www.w3.org/2000/svg";
 /** Presentation attributes that stand in for the page's style sheets. */
 const PROPERTIES = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
-  "opacity", "font-family", "font-size", "font-weight", "font-style", "letter-spacing", "text-anchor", "dominant-baseline",
+  "opacity", "image-rendering", "font-family", "font-size", "font-weight", "font-style", "letter-spacing", "text-anchor", "dominant-baseline",
 ]; // prettier-ignore
 const SCALE = 2;
 
@@ -21,7 +21,7 @@ export function standalone(figure: SVGSVGElement): string {
     const style = getComputedStyle(element);
     for (const name of PROPERTIES) {
       const value = style.getPropertyValue(name);
-      if (value && element.parentElement && value !== inherited(element, name)) element.setAttribute(name, value);
+      if (value && element.parentElement && value !== inherited(element, name)) element.setAttribute(name, plain(value));
     }
   }
   for (const element of elements) {
@@ -70,6 +70,11 @@ export async function saveCanvas(name: string, canvas: HTMLCanvasElement): Promi
 function bounds(figure: SVGSVGElement): { width: number; height: number } {
   const { width, height } = figure.viewBox.baseVal;
   return width && height ? { width, height } : figure.getBoundingClientRect();
+}
+
+/** A value that programs for SVG 1.1 understand: they paint an unknown colour, such as a transparent one, black. */
+function plain(value: string): string {
+  return value === "rgba(0, 0, 0, 0)" ? "none" : value;
 }
 
 /** The value that an element has without an attribute of its own. */

@@ -4,8 +4,8 @@ import { get } from "./api";
 import { count, translations } from "./i18n.svelte";
 
 export type Capability =
-  | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "similarity" | "senses"
-  | "attention" | "layers" | "trace" | "explain"; // prettier-ignore
+  | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "bias" | "clusters"
+  | "similarity" | "senses" | "attention" | "layers" | "trace" | "explain"; // prettier-ignore
 
 export interface Model {
   id: string;

@@ -95,9 +95,12 @@ def check_size(count: int) -> None:
         raise UsageError(f"{what}: give a shorter text")
 
 
-def top_candidates(probabilities: Tensor, name: Callable[[int], str]) -> list[Candidate]:
-    """The most probable entries of a distribution [classes]."""
-    best = probabilities.topk(min(TOP, len(probabilities)))
+def top_candidates(probabilities: Tensor, name: Callable[[int], str], left_out: Sequence[int] = ()) -> list[Candidate]:
+    """The most probable entries of a distribution [classes], without those that are `left_out`."""
+    if left_out:
+        probabilities = probabilities.clone()
+        probabilities[[*left_out]] = -1
+    best = probabilities.topk(min(TOP, len(probabilities) - len(left_out)))
     return [Candidate(name(number), value) for value, number in zip(*map(Tensor.tolist, best), strict=True)]
 
 
@@ -209,7 +212,7 @@ def _predict_masked(
     probabilities = logits.float().softmax(-1)
     recorder.add(MASK_PROBABILITIES, probabilities)
     return {
-        mask_name(given.names[0], position): top_candidates(row, lambda id: tokenizer.word_of(id))
+        mask_name(given.names[0], position): top_candidates(row, tokenizer.word_of, tokenizer.special_ids)
         for position, row in zip(masks, probabilities[0], strict=True)
     }
 
