@@ -5,16 +5,20 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 from keel.systems.family_tree import SHOWN, family_tree
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 TINY = "--size tiny --text.vocabulary 400 --system.sequence_length 32 --batch 8"
 # Parts of the commands that are replaced, so that they run in a second on the files of `example_files`.
 SHORTER = {
@@ -169,7 +173,7 @@ def test_blocks_run(
 ) -> None:
     from keel.cli import main
 
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```(sh|python|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     folder = (example_files / page.name).resolve()
     (folder / "models").mkdir(parents=True)
     for path in example_files.iterdir():
@@ -180,19 +184,54 @@ def test_blocks_run(
         if re.search(rf"\b{name}\b", code) and f"--out {name}\n" not in re.sub(r" *#.*", "", code):
             shutil.copytree(build(name), folder / name)
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("uvicorn.Server.run", _open_studio)
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
     scope: dict[str, object] = {}
     for language, block in blocks:
         if language == "python":
             exec(compile(_shorten(block), page.name, "exec"), scope)  # the page is the program
             continue
-        for line in block.splitlines():
+        for line, shown in _commands(block, language):
             words = shlex.split(line, comments=True)
             if words[:1] == ["keel"]:
                 code = main(shlex.split(_shorten(line), comments=True)[1:])
                 output = capsys.readouterr()
                 assert code == 0, f"{line}\n{output.out}\n{output.err}"
+                assert shown is None or _agree(output.out, shown), f"{line} prints\n{output.out}"
+            elif words[:2] == ["pip", "install"]:
+                assert set(re.findall(r"\w+", "".join(re.findall(r"\[(.*?)\]", line)))) <= EXTRAS, line
             elif words:
                 assert words[0] in ("make", "torchrun"), f"{page.name}: nothing runs {line!r}"
+
+
+def _commands(block: str, language: str) -> list[tuple[str, str | None]]:
+    """Each command of a block; of a console block, with the output that is shown below it."""
+    if language == "sh":
+        return [(line, None) for line in block.splitlines()]
+    return [(command, shown) for command, _, shown in (part.partition("\n") for part in block.split("$ ")[1:])]
+
+
+def _agree(printed: str, shown: str) -> bool:
+    """Whether an output is the one on the page: equal words, numbers within 2%, as other machines round otherwise."""
+    words, expected = printed.split(), shown.split()
+    return len(words) == len(expected) and all(map(_equal, words, expected))
+
+
+def _equal(word: str, expected: str) -> bool:
+    try:
+        return float(word.rstrip("%")) == pytest.approx(float(expected.rstrip("%")), rel=0.02)
+    except ValueError:
+        return word == expected
+
+
+def _open_studio(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+    """In place of serving until Ctrl-C: one request for the page."""
+    from fastapi.testclient import TestClient
+
+    assert isinstance(server.config.app, FastAPI)
+    host, port = sockets[0].getsockname()
+    with TestClient(server.config.app, base_url=f"http://{host}:{port}") as client:
+        assert "<html" in client.get("/").text
 
 
 def test_make_targets_exist() -> None:
