@@ -2,7 +2,7 @@
 
 Training text: People's Daily, January 1998 (the corpus that PKU's training set was taken from), without its lines that
 also stand in the test set. A word of the test set is correct where both its ends are; it is out of vocabulary (OOV)
-if it is not in the official list of training words. The text has full-width letters and digits, the test set half of
+if it is not in the official list of training words. The text has full-width Latin characters and digits, the test set half of
 them half-width: `fold` makes one of both in a training file, as new tokenizers of Chinese do, since that of the model
 `chinese` lacks the full-width ones. Scores are those of the characters as published.
 
@@ -42,7 +42,9 @@ class Words:
         recall, precision = self.correct / self.gold, self.correct / self.predicted
         f1 = 2 * precision * recall / (precision + recall)
         known = (self.correct - self.oov_correct) / (self.gold - self.oov)
-        parts = f"F1 {f1:.4f}, precision {precision:.4f}, recall {recall:.4f}, OOV recall {self.oov_correct / self.oov:.4f}"
+        parts = (
+            f"F1 {f1:.4f}, precision {precision:.4f}, recall {recall:.4f}, OOV recall {self.oov_correct / self.oov:.4f}"
+        )
         return f"{parts}, recall of known words {known:.4f} (OOV {self.oov / self.gold:.2%} of {self.gold:,} words)"
 
 

@@ -7,8 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 
 BOMS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16",
-        b"\xfe\xff": "utf-16"}  # fmt: skip
+        b"\xfe\xff": "utf-16", b"\x84\x31\x95\x33": "gb18030"}  # fmt: skip
+SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "big5": "cp950"}
+"""Encodings that are read as a superset, as in browsers: text declared as GB2312 usually has characters of GBK, and
+Big5 of Windows has 裏 and 恒, which Python's lacks."""
+EVIDENT = 10
+"""Multi-byte characters of valid UTF-8 from which a text is in no other encoding."""
 SURROGATES = re.compile("[\ud800-\udfff]")
+UTF8_LEAD = re.compile(rb"[\xc2-\xf4]")
 GB_PAIR = re.compile(rb"[\xa1-\xf7][\xa1-\xfe]")
 GB_FREQUENT = {0xA1, 0xA3, *range(0xB0, 0xD8)}
 """First bytes of Chinese punctuation and of GB2312's 3,755 frequent characters."""
@@ -36,8 +42,15 @@ SCRIPTS = {
     "koi8-r": ("[а-яё]", 0.7),
 }
 """Encodings other than UTF-8: frequent characters of their scripts, and the least share of these in text."""
-EAST_ASIAN = ("gb18030", "big5", "cp949", "shift_jis", "euc_jp")
-"""Encodings that share pairs of bytes."""
+VARIANTS = {
+    "gb18030": ("gb18030", "gbk", "gb2312"),
+    "big5": ("big5", "cp950", "big5hkscs"),
+    "cp949": ("cp949", "euc_kr"),
+    "shift_jis": ("shift_jis", "cp932", "shift_jis_2004", "shift_jisx0213"),
+    "euc_jp": ("euc_jp", "euc_jis_2004", "euc_jisx0213"),
+}
+"""Encodings that share pairs of bytes, each with its variants by Python's names."""
+EAST_ASIAN = tuple(VARIANTS)
 LIKELY_SAMPLE = 1 << 16
 
 
@@ -83,6 +96,44 @@ def likely_encoding(content: bytes) -> str:
     return likely if ratio >= 1 else ""
 
 
+def declared_encoding(name: str) -> str:
+    """The encoding in which text declared as `name` is read; LookupError for an unknown name."""
+    return SUPERSETS.get(codecs.lookup(name).name, name)
+
+
+def evident_encoding(sample: bytes, declared: str) -> str:
+    """The encoding of a text if it is certainly not the declared one, by its byte order mark or as valid UTF-8; empty
+    otherwise."""
+    evident = next((encoding for bom, encoding in BOMS.items() if sample.startswith(bom)), "")
+    if not evident and len(UTF8_LEAD.findall(sample)) >= EVIDENT and _is_utf8(sample):
+        evident = "utf-8"
+    return "" if codecs.lookup(declared).name.replace("_", "-").startswith(evident) else evident
+
+
+def better_east_asian(content: bytes, declared: str) -> str:
+    """An East Asian encoding whose frequent characters a text has, in contrast to those of the declared one; empty if
+    there is none."""
+    own = next((each for each in EAST_ASIAN if _same_bytes(each, declared)), "")
+    if not own:
+        return ""
+    likely, ratio = _best_script(content, EAST_ASIAN)
+    return likely if ratio >= 1 and 2 * _script_share(content, own) / SCRIPTS[own][1] < ratio else ""
+
+
+def _same_bytes(encoding: str, declared: str) -> bool:
+    """Whether a declared encoding is this one or a variant of it."""
+    return codecs.lookup(declared).name in VARIANTS[encoding]
+
+
+def _is_utf8(sample: bytes) -> bool:
+    """Whether a sample is valid UTF-8; it may end inside a character."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _best_script(content: bytes, encodings: Iterable[str]) -> tuple[str, float]:
     """The encoding in which most characters are frequent ones, and their share relative to the least; the first of
     equals."""
@@ -93,7 +144,7 @@ def _best_script(content: bytes, encodings: Iterable[str]) -> tuple[str, float]:
 
 def _script_share(content: bytes, encoding: str) -> float:
     """Share of the frequent characters of a script in what is not ASCII; 0 where much cannot be decoded."""
-    others = re.sub("[\x00-\x7f]", "", content[:LIKELY_SAMPLE].decode(encoding, "replace"))
+    others = re.sub("[\x00-\x7f]", "", content[:LIKELY_SAMPLE].decode(SUPERSETS.get(encoding, encoding), "replace"))
     if not others or others.count("\ufffd") * 50 > len(others):
         return 0.0
     return len(re.findall(SCRIPTS[encoding][0], others)) / len(others)

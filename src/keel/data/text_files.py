@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-from keel.data.text_encodings import SURROGATES, detect_encoding, is_wide, likely_encoding, replace_surrogates
+from keel.data.text_encodings import (
+    SURROGATES,
+    better_east_asian,
+    declared_encoding,
+    detect_encoding,
+    evident_encoding,
+    is_wide,
+    likely_encoding,
+    replace_surrogates,
+)
 from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, ignore, note, pluralize
 
@@ -192,12 +201,14 @@ class TextFile:
         with self._reading(open_bytes(self.path)) as file:
             sample = file.read(SAMPLE)
         self.has_bom = sample.startswith(b"\xef\xbb\xbf")
-        self.encoding = detect_encoding(sample) if self.strict else encoding
         try:
+            self.encoding = detect_encoding(sample) if self.strict else declared_encoding(encoding)
             wide = is_wide(self.encoding)
             sample[:4].decode(self.encoding, "replace")
         except LookupError:
             raise no_such_encoding(encoding) from None
+        if not self.strict and (evident := evident_encoding(sample, self.encoding)):
+            raise KeelError(f"{self.name} is {evident}, not {encoding}: leave out --encoding")
         if not wide and sample.count(0) * 20 > len(sample):
             what = "is full of" if sample.count(0) * 2 > len(sample) else "holds"
             likely = likely_encoding(sample) or "utf-16"
@@ -213,6 +224,10 @@ class TextFile:
             raise KeelError(f"{what} ({share}): give text, or use --encoding {likely or 'NAME'}")
         if self.strict and self.encoding != "utf-8":
             note(on_event, f"{self.name} is read as {self.encoding} (change with --encoding)")
+        elif not self.strict and (better := better_east_asian(sample, self.encoding)):
+            note(
+                on_event, f"{self.name} looks like {better}, not {encoding}: if it is garbled, use --encoding {better}"
+            )
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Every line with its number, from 1; a line above MAX_LINE is refused."""
@@ -339,7 +354,9 @@ def stdin_lines(encoding: str = "auto") -> Iterator[str]:
         yield from (line.removesuffix("\n") for line in sys.stdin)
         return
     try:
-        stream = io.TextIOWrapper(buffer, "utf-8-sig" if encoding == "auto" else encoding, "surrogateescape")
+        stream = io.TextIOWrapper(
+            buffer, "utf-8-sig" if encoding == "auto" else declared_encoding(encoding), "surrogateescape"
+        )
     except LookupError:
         raise no_such_encoding(encoding) from None
     try:
