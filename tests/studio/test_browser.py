@@ -186,6 +186,19 @@ def test_an_error_is_the_servers_sentence(browser: Browser, address: str) -> Non
         found.problems.clear()
 
 
+@pytest.mark.parametrize(
+    ("language", "top", "expected"),
+    [("en", 0, "“Neighbours” must be 1 or more"), ("zh", 2000, "“近邻数”不能大于 1,000")],
+)
+def test_an_invalid_input_is_named_by_its_label(
+    browser: Browser, address: str, language: str, top: int, expected: str
+) -> None:
+    with visit(browser, address, language) as found:
+        found.open("/words/nearest", model=WORDS, text="film", top=top)
+        expect(found.page.get_by_role("alert")).to_have_text(expected)
+        found.problems.clear()  # the browser's own line about the status 422
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("theme", "language", "width"),

@@ -1,16 +1,21 @@
-/** A listing of the server, such as that of all runs: read when a page is opened, and again when it asks. */
+/** A listing of the server, such as that of all runs: read when a page is opened, in another language, and on demand. */
 
 import { get } from "./api";
+import { ui } from "./i18n.svelte";
+import { errorFor } from "./sentences";
 
 export class List<T> {
   all = $state.raw<readonly T[] | null>(null);
   error = $state("");
   #path: string;
 
-  /** `path` is that of the request and the name of the list in its answer. */
+  /** `path` is that of the request and the name of the list in its answer. Call it while a component is set up. */
   constructor(path: string) {
     this.#path = path;
-    void this.load();
+    $effect(() => {
+      void ui.language;
+      void this.load();
+    });
   }
 
   async load(): Promise<void> {
@@ -18,7 +23,7 @@ export class List<T> {
       this.all = (await get<Record<string, T[]>>(this.#path))[this.#path] ?? [];
       this.error = "";
     } catch (error) {
-      this.error = error instanceof Error ? error.message : String(error);
+      this.error = errorFor(error);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 import { get } from "./api";
 import { count, translations } from "./i18n.svelte";
+import { errorFor } from "./sentences";
 
 export type Capability =
   | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "bias" | "clusters"
@@ -54,7 +55,7 @@ class Models {
       this.all = models.map((each) => ({ ...each, facts: each.error ? null : each }));
       this.error = "";
     } catch (error) {
-      this.error = error instanceof Error ? error.message : String(error);
+      this.error = errorFor(error);
       this.#asked = false;
     }
   }

@@ -1,36 +1,48 @@
 /** A view: inputs that the URL holds, the request made of them, and its answer. */
 
 import { untrack } from "svelte";
+import { ui } from "./i18n.svelte";
 import { router } from "./router.svelte";
+import { errorFor, noteFor, type Labels } from "./sentences";
 
 type Value = string | number | boolean | readonly string[];
 type Ask<V, A> = (values: V, signal: AbortSignal) => Promise<A> | null;
 
 /**
  * `values` are bound to inputs. `submit()` writes them to the URL and asks; going back or opening an address restores
- * them and asks again. `ask` returns null while an input is missing. A newer question cancels the one before.
+ * them and asks again, as does another language of the interface. `ask` returns null while an input is missing. A newer
+ * question cancels the one before. `labels` are those of the inputs, which errors and notes of the server name.
  */
 export class View<V extends object, A> {
   values: V;
   /** The last answer, and the values it belongs to. */
   answer = $state.raw<A | null>(null);
   asked = $state.raw<V>();
-  error = $state("");
   running = $state(false);
-  readonly notes: readonly string[] = $derived(notesOf(this.answer));
+  #failure = $state.raw<unknown>(null);
+  #labels: Labels = {};
+  readonly error: string = $derived(this.#failure === null ? "" : errorFor(this.#failure, this.#labels));
+  readonly notes: readonly string[] = $derived(notesOf(this.answer).map((note) => noteFor(note, this.#labels)));
   #defaults: V;
   #ask: Ask<V, A>;
   #abort: AbortController | null = null;
 
   /** Call it while a component is set up: the view ends with the component. */
-  constructor(defaults: V, ask: Ask<V, A>) {
+  constructor(defaults: V, ask: Ask<V, A>, labels: Labels = {}) {
     this.#defaults = defaults;
     this.#ask = ask;
+    this.#labels = labels;
     this.values = $state(structuredClone(defaults));
     const path = router.path;
     $effect(() => {
       const search = router.search;
       if (router.path === path) untrack(() => this.#restore(search));
+    });
+    let language = ui.language;
+    $effect(() => {
+      if (ui.language === language) return;
+      language = ui.language;
+      untrack(() => void this.#run());
     });
     $effect(() => () => this.#abort?.abort());
   }
@@ -69,7 +81,7 @@ export class View<V extends object, A> {
     this.running = question !== null;
     if (!question) {
       this.answer = null;
-      this.error = "";
+      this.#failure = null;
       return;
     }
     try {
@@ -77,11 +89,11 @@ export class View<V extends object, A> {
       if (abort.signal.aborted) return;
       this.answer = answer;
       this.asked = values;
-      this.error = "";
+      this.#failure = null;
     } catch (error) {
       if (abort.signal.aborted) return;
       this.answer = null;
-      this.error = error instanceof Error ? error.message : String(error);
+      this.#failure = error;
     }
     this.running = false;
   }

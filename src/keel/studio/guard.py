@@ -10,8 +10,10 @@ from secrets import compare_digest
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from keel.studio.answer_language import TranslatedResponse
 
 MAX_BODY = 1_000_000
 """Bytes of a request."""
@@ -99,4 +101,4 @@ class Guard:
 
 
 def _refusal(status: int, sentence: str) -> Response:
-    return JSONResponse({"error": sentence}, status_code=status)
+    return TranslatedResponse({"error": sentence}, status_code=status)

@@ -11,12 +11,14 @@ import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from keel.errors import KeelError, UsageError
 from keel.studio import look_inside_routes, map_routes, project_routes, try_routes, word_routes
+from keel.studio.answer_language import AnswerLanguage, TranslatedResponse
 from keel.studio.guard import Guard
+from keel.studio.invalid_inputs import describe_invalid
 from keel.studio.jobs import Jobs
 from keel.studio.workspace import NotFound, Workspace
 
@@ -35,7 +37,14 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
         yield
         jobs.cancel_all()
 
-    app = FastAPI(title="Keel studio", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Keel studio",
+        lifespan=lifespan,
+        default_response_class=TranslatedResponse,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     app.state.workspace, app.state.jobs = workspace, jobs
     api = APIRouter(prefix="/api")
     for each in (try_routes, word_routes, look_inside_routes, map_routes, project_routes):
@@ -55,24 +64,23 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
         return FileResponse(icon if path == icon.name else STATIC / "index.html")
 
     app.add_middleware(Guard, token=token, hosts=hosts, cookie=cookie)
+    app.add_middleware(AnswerLanguage)  # the last one is the outermost: refusals of the guard have a language too
     return app
 
 
 async def _explain(request: Request, error: Exception) -> Response:
     sentence = request.app.state.workspace.without_paths(str(error))
-    return JSONResponse({"error": sentence}, status_code=404 if isinstance(error, NotFound) else 400)
+    return TranslatedResponse({"error": sentence}, status_code=404 if isinstance(error, NotFound) else 400)
 
 
 async def _explain_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"][1:]))
-    return JSONResponse({"error": f"{where or 'the request'}: {first['msg']}"}, status_code=422)
+    return TranslatedResponse(describe_invalid(error.errors()), status_code=422)
 
 
 async def _explain_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": str(error.detail)}, status_code=error.status_code)
+    return TranslatedResponse({"error": str(error.detail)}, status_code=error.status_code)
 
 
 class Address(NamedTuple):

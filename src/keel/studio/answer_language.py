@@ -1,0 +1,94 @@
+"""The language of answers: which of their fields are Keel's own sentences, and the language that a request asks for.
+
+Texts, tokens, words, labels and names of users are never translated, so the fields are listed by request and path.
+"""
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+Language = Literal["en", "zh"]
+
+EVERYWHERE = ("error", "notes.*")
+"""Paths of fields with sentences of Keel in all answers; * is every item of a list, or every value of a table."""
+SENTENCES: dict[str, tuple[str, ...]] = {
+    "models": ("models.*.error",),
+    "runs": ("runs.*.error",),
+    "claims": ("claims.*.title",),
+    "jobs": ("lines.*", "result.title", "result.figures", "result.rows.*", "result.pictures.*.caption"),
+    "check": ("findings.*.cause", "findings.*.remedy", "files.*.*"),  # labels of a file are one level below its facts
+    "errors": ("note",),
+    "senses": ("note",),
+    "map": ("caption", "clusters.note"),
+    "clusters": ("caption", "clusters.note"),
+    "bias": ("caution",),
+    "trace": ("tensors.*.meaning",),
+}
+"""Further paths by the first part of a request's path, below /api."""
+
+
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    request: str = ""
+    """The first part of its path, below /api."""
+    language: Language = "en"
+
+
+NOTHING = Asked()
+_asked: ContextVar[Asked] = ContextVar("asked", default=NOTHING)
+
+
+class AnswerLanguage:
+    """ASGI middleware that notes the language of a request: the first one of its Accept-Language header."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            wanted = Headers(scope=scope).get("accept-language", "").strip().lower()
+            request = scope["path"].removeprefix("/api/").partition("/")[0]
+            _asked.set(Asked(request, "zh" if wanted.startswith("zh") else "en"))
+        await self.app(scope, receive, send)
+
+
+class TranslatedResponse(JSONResponse):
+    """JSON whose sentences are in the language of the request."""
+
+    def render(self, content: Any) -> bytes:
+        request, language = _asked.get()
+        if language != "en":
+            content = map_sentences(content, request, lambda text: translate(text, language))
+        return super().render(content)
+
+
+def translate(text: str, language: Language) -> str:
+    """A sentence of Keel in another language; all of them stay English until there are translations."""
+    return text
+
+
+def map_sentences(answer: Any, request: str, change: Callable[[str], str]) -> Any:
+    """The answer to a request with its sentences changed, and all else as it is."""
+    for path in (*EVERYWHERE, *SENTENCES.get(request, ())):
+        answer = _map_path(answer, path.split("."), change)
+    return answer
+
+
+def _map_path(value: Any, path: Sequence[str], change: Callable[[str], str]) -> Any:
+    if not path:
+        return change(value) if isinstance(value, str) else value
+    name, *rest = path
+    match value:
+        case dict() if name == "*":
+            return {key: _map_path(each, rest, change) for key, each in value.items()}
+        case dict() if name in value:
+            return {**value, name: _map_path(value[name], rest, change)}
+        case list() if name == "*":
+            return [_map_path(each, rest, change) for each in value]
+        case _:
+            return value
