@@ -2,9 +2,9 @@
 
 Training text: People's Daily, January 1998 (the corpus that PKU's training set was taken from), without its lines that
 also stand in the test set. A word of the test set is correct where both its ends are; it is out of vocabulary (OOV)
-if it is not in the official list of training words. The text has full-width Latin characters and digits, the test set half of
-them half-width: `fold` makes one of both in a training file, as new tokenizers of Chinese do, since that of the model
-`chinese` lacks the full-width ones. Scores are those of the characters as published.
+if it is not in the official list of training words. The training text has full-width digits, the test set half of them
+half-width: both are folded to half-width, which new tokenizers of Chinese do and that of the model `chinese` does not.
+Scores are those of the characters as published.
 
     python benchmarks/segmentation.py --data ../shared/data/tasks/zh jieba
     python benchmarks/segmentation.py --data ../shared/data/tasks/zh chinese --lines 8000 --epochs 1 --lr 3e-4
