@@ -13,7 +13,7 @@ FOREIGN = "译文"
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def sentences(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sentences that were translated, each of which becomes 译文."""
     found: list[str] = []
 
@@ -41,21 +41,21 @@ def ask(client: TestClient, path: str, body: dict[str, Any] | None, language: st
     ],
 )
 def test_errors_have_the_language_of_the_request(
-    client: TestClient, seen: list[str], path: str, body: dict[str, Any] | None
+    client: TestClient, sentences: list[str], path: str, body: dict[str, Any] | None
 ) -> None:
     english = ask(client, path, body, "en-GB,zh")["error"]
-    assert seen == []
+    assert sentences == []
     assert ask(client, path, body)["error"] == FOREIGN
-    assert seen == [english]
+    assert sentences == [english]
 
 
-def test_refusals_of_the_guard_have_a_language_too(client: TestClient, seen: list[str]) -> None:
+def test_refusals_of_the_guard_have_a_language_too(client: TestClient, sentences: list[str]) -> None:
     headers = {"Authorization": "", "Accept-Language": "zh"}
     assert client.get("/api/models", headers=headers).json()["error"] == FOREIGN
-    assert len(seen) == 1
+    assert len(sentences) == 1
 
 
-def test_captions_notes_and_findings_are_translated(client: TestClient, seen: list[str]) -> None:
+def test_captions_notes_and_findings_are_translated(client: TestClient, sentences: list[str]) -> None:
     shown = ask(client, "map", {"model": f"{MODELS}/words", "top": 5})
     assert shown["caption"] == FOREIGN
     checked = ask(client, "check", {"name": "a.tsv", "content": "text\tlabel\na\tx\na\tx\n", "task": "classify"})
@@ -63,7 +63,7 @@ def test_captions_notes_and_findings_are_translated(client: TestClient, seen: li
     (facts,) = checked["files"].values()
     assert facts["contents"] == FOREIGN
     assert facts["labels"] == {"x": 2}
-    assert any("duplicate" in each for each in seen)
+    assert any("duplicate" in each for each in sentences)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_captions_notes_and_findings_are_translated(client: TestClient, seen: li
     ],
 )
 def test_texts_words_labels_and_names_of_users_are_not(
-    client: TestClient, seen: list[str], path: str, body: dict[str, Any] | None
+    client: TestClient, sentences: list[str], path: str, body: dict[str, Any] | None
 ) -> None:
     answer = ask(client, path, body)
     assert "error" not in answer
     own = {"film", "old", "good", "bad", "the old film was good", "classifier", f"{MODELS}/bert"}
-    assert own.isdisjoint(seen)
-    assert set(_texts(body)).isdisjoint(seen)
-    kept = [each for each in _texts(ask(client, path, body, "en")) if each not in seen]
+    assert own.isdisjoint(sentences)
+    assert set(_texts(body)).isdisjoint(sentences)
+    kept = [each for each in _texts(ask(client, path, body, "en")) if each not in sentences]
     assert [each for each in _texts(answer) if each != FOREIGN] == kept
 
 

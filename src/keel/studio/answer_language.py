@@ -20,7 +20,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     "runs": ("runs.*.error",),
     "claims": ("claims.*.title",),
     "jobs": ("lines.*", "result.title", "result.figures", "result.rows.*", "result.pictures.*.caption"),
-    "check": ("findings.*.cause", "findings.*.remedy", "files.*.*"),  # labels of a file are one level below its facts
+    "check": ("findings.*.cause", "findings.*.remedy", "files.*.*"),  # labels of a file are deeper than its facts
     "errors": ("note",),
     "senses": ("note",),
     "map": ("caption", "clusters.note"),
@@ -31,20 +31,20 @@ SENTENCES: dict[str, tuple[str, ...]] = {
 """Further paths by the first part of a request's path, below /api."""
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
+class Request(NamedTuple):
+    """The part of a request that its answer depends on."""
 
-    request: str = ""
+    name: str = ""
     """The first part of its path, below /api."""
     language: Language = "en"
 
 
-NOTHING = Asked()
-_asked: ContextVar[Asked] = ContextVar("asked", default=NOTHING)
+NO_REQUEST = Request()
+_request: ContextVar[Request] = ContextVar("request", default=NO_REQUEST)
 
 
 class AnswerLanguage:
-    """ASGI middleware that notes the language of a request: the first one of its Accept-Language header."""
+    """ASGI middleware that stores the language of a request: the first one of its Accept-Language header."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -52,8 +52,8 @@ class AnswerLanguage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             wanted = Headers(scope=scope).get("accept-language", "").strip().lower()
-            request = scope["path"].removeprefix("/api/").partition("/")[0]
-            _asked.set(Asked(request, "zh" if wanted.startswith("zh") else "en"))
+            name = scope["path"].removeprefix("/api/").partition("/")[0]
+            _request.set(Request(name, "zh" if wanted.startswith("zh") else "en"))
         await self.app(scope, receive, send)
 
 
@@ -61,9 +61,9 @@ class TranslatedResponse(JSONResponse):
     """JSON whose sentences are in the language of the request."""
 
     def render(self, content: Any) -> bytes:
-        request, language = _asked.get()
+        name, language = _request.get()
         if language != "en":
-            content = map_sentences(content, request, lambda text: translate(text, language))
+            content = map_sentences(content, name, lambda text: translate(text, language))
         return super().render(content)
 
 
@@ -73,7 +73,7 @@ def translate(text: str, language: Language) -> str:
 
 
 def map_sentences(answer: Any, request: str, change: Callable[[str], str]) -> Any:
-    """The answer to a request with its sentences changed, and all else as it is."""
+    """The answer to a request with its sentences changed, and all else unchanged."""
     for path in (*EVERYWHERE, *SENTENCES.get(request, ())):
         answer = _map_path(answer, path.split("."), change)
     return answer
