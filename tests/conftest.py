@@ -3,11 +3,16 @@
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parent.parent
@@ -52,6 +57,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def data_dir() -> Path:
     """The folder of real data; a test that uses this fixture is marked `data`."""
     return KEEL_DATA
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Chromium, once for all tests of a process: Playwright's synchronous API starts only once at a time."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,18 +3,16 @@
 import base64
 import json
 import re
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 
 from keel.report import point_map_page as page_module
 from keel.report.point_map_page import PointMap, pack_points, point_map_page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def stored(html: str) -> dict[str, Any]:
@@ -66,51 +64,48 @@ def test_fifty_thousand_texts_fit_below_5_mb(monkeypatch: pytest.MonkeyPatch) ->
         point_map_page("Texts", "", PointMap(names=names[:1_000], points=random.normal(size=(1_000, 2))))
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-def test_search_zoom_and_clusters_in_a_browser(tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
+@pytest.mark.browser
+def test_search_zoom_and_clusters_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     names = ["guitar", *(f"word{number}" for number in range(3_000))]
     groups = np.arange(len(names)) % 2
     shown = PointMap(names=names, points=random.normal(size=(len(names), 2)), groups=groups, clusters=["one", "two"])
     path = point_map_page("A map", "3,001 words.", shown).write(tmp_path / "map.html")
     messages: list[str] = []
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
-        page = browser.new_page(viewport={"width": 900, "height": 600})
-        page.on("console", lambda message: messages.append(message.text))
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-shown='3001']")
-        page.fill("#search", "guitar")
-        page.press("#search", "Enter")
-        page.wait_for_selector("#read b")
-        assert page.inner_text("#read") == "guitar\none"
-        page.wait_for_timeout(800)
-        assert "point=1" in page.url
-        assert page.evaluate("view.zoom") > 5
-        packed = pack_points(shown.points)
-        assert page.evaluate("[view.x, view.y]") == pytest.approx(packed[0], abs=1)
-        page.click("#listed summary")
-        page.wait_for_selector("#words li")
-        assert "guitar" in page.inner_text("#words")
-        page.click("[data-cluster='1']")
-        assert page.get_attribute("[data-cluster='1']", "aria-pressed") == "true"
-        page.wait_for_timeout(400)
-        assert "guitar" not in page.inner_text("#words")
-        address = page.url
-        before = page.evaluate("view.x")
-        page.mouse.move(300, 300)
-        page.mouse.down()
-        page.mouse.move(380, 300, steps=4)
-        page.mouse.up()
-        assert page.evaluate("view.x") < before
-        page.click("[data-action='reset']")
-        page.wait_for_timeout(600)
-        assert page.evaluate("view.zoom") == pytest.approx(1)
-        page.goto("about:blank")
-        page.goto(address)
-        page.wait_for_selector("body[data-shown]")
-        assert page.evaluate("[selected, chosen]") == [0, 1]
-        browser.close()
+    page = browser.new_page(viewport={"width": 900, "height": 600})
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-shown='3001']")
+    page.fill("#search", "guitar")
+    page.press("#search", "Enter")
+    page.wait_for_selector("#read b")
+    assert page.inner_text("#read") == "guitar\none"
+    page.wait_for_timeout(800)
+    assert "point=1" in page.url
+    assert page.evaluate("view.zoom") > 5
+    packed = pack_points(shown.points)
+    assert page.evaluate("[view.x, view.y]") == pytest.approx(packed[0], abs=1)
+    page.click("#listed summary")
+    page.wait_for_selector("#words li")
+    assert "guitar" in page.inner_text("#words")
+    page.click("[data-cluster='1']")
+    assert page.get_attribute("[data-cluster='1']", "aria-pressed") == "true"
+    page.wait_for_timeout(400)
+    assert "guitar" not in page.inner_text("#words")
+    address = page.url
+    before = page.evaluate("view.x")
+    page.mouse.move(300, 300)
+    page.mouse.down()
+    page.mouse.move(380, 300, steps=4)
+    page.mouse.up()
+    assert page.evaluate("view.x") < before
+    page.click("[data-action='reset']")
+    page.wait_for_timeout(600)
+    assert page.evaluate("view.zoom") == pytest.approx(1)
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector("body[data-shown]")
+    assert page.evaluate("[selected, chosen]") == [0, 1]
+    page.close()
     assert messages == []

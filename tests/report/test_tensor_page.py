@@ -3,14 +3,13 @@
 import base64
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 
 import keel
 from keel.api.tensor_tracing import write_trace_figure
@@ -127,21 +126,11 @@ def test_long_traces_fit_a_page(tmp_path: Path) -> None:
     assert write_trace_figure(tmp_path / "a.html", found).stat().st_size < 5_000_000
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("Chromium is not installed")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_tensors_and_steps_by_keys(browser: Any, traces: dict[str, TensorTrace], tmp_path: Path, scheme: str) -> None:
+def test_tensors_and_steps_by_keys(
+    browser: Browser, traces: dict[str, TensorTrace], tmp_path: Path, scheme: Any
+) -> None:
     trace = traces["gpt"]
     path = write_trace_figure(tmp_path / "a.html", trace)
     page = browser.new_page(color_scheme=scheme)
@@ -165,6 +154,7 @@ def test_tensors_and_steps_by_keys(browser: Any, traces: dict[str, TensorTrace],
     page.click("#panels button:nth-child(2)")
     weights = trace.tensor("attention weights", layer=2).values[0, 1]
     box = page.locator("#picture canvas").bounding_box()
+    assert box is not None
     for row, column in ((3, 1), (1, 3)):
         x, y = ((place + 0.5) / len(weights) for place in (column, row))
         page.mouse.move(box["x"] + box["width"] * x, box["y"] + box["height"] * y)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 
 import keel
 
@@ -55,17 +54,6 @@ VIEWS = {
     "errors": ("/data/errors", {"model": CLASSIFIER, "file": "project/test.tsv"}),
 }
 """Views with their inputs."""
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("Chromium is not installed")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="session")
