@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 os.environ.update(
     OMP_NUM_THREADS="1",
     HF_HUB_OFFLINE="1",
+    KEEL_LANG="en",
     KEEL_DATA=str((ROOT / os.environ.get("KEEL_DATA", "../shared/data")).resolve()),
 )
 if not Path("/dev/nvidiactl").exists():  # the kernels then run on the CPU, as Python

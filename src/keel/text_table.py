@@ -1,11 +1,14 @@
 """Tables as lines of text, by the columns that characters take on a terminal."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
 COLUMNS = 80
 """Columns of a terminal."""
+UNIT = re.compile(r"\s+|(?:[\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[，。；：、！？）】》”’]*")
+"""What a line is not broken within: a word, or a wide character, with the punctuation after it."""
 
 
 def aligned_lines(rows: Sequence[Sequence[str]], *, left: int = 0) -> Iterator[str]:
@@ -38,6 +41,17 @@ def wrapped_lines(rows: Sequence[Sequence[str]], width: int = COLUMNS, *, left: 
         yield from aligned_lines([*zip(*block, strict=True)], left=left)
 
 
+def wrapped_text(text: str, width: int) -> list[str]:
+    """A text as lines of at most `width` columns of a terminal; Chinese may be broken between any two characters."""
+    lines, line = [], ""
+    for unit in UNIT.findall(" ".join(text.split())):
+        if line and cell_len(line) + cell_len(unit.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += unit if line else unit.lstrip()
+    return [*lines, line.rstrip()] if line.strip() else lines
+
+
 def cut_text(text: str, width: int) -> str:
     """A text of at most `width` columns of a terminal."""
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(1, width - 1)).rstrip()}…"
@@ -46,3 +60,8 @@ def cut_text(text: str, width: int) -> str:
 def pad_left(text: str, width: int) -> str:
     """A text on the right of `width` columns of a terminal."""
     return " " * (width - cell_len(text)) + text
+
+
+def pad_right(text: str, width: int) -> str:
+    """A text on the left of `width` columns of a terminal."""
+    return text + " " * (width - cell_len(text))

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from keel.errors import Interrupted, KeelError, UsageError, naming_flags
+from keel.localization import gettext_noop, translate, using_language
 
 if TYPE_CHECKING:
     from keel.cli.command import Command
 
 
-GROUPS = ("train", "use", "inspect", "manage", "learn")
+GROUPS = tuple(map(gettext_noop, ("train", "use", "inspect", "manage", "learn")))
 NO_MEMORY = ("OutOfMemoryError", "can't allocate memory")
 EXAMPLE = """\
   keel pretrain bert wiki.txt --size mini --minutes 20 --out models/wiki
@@ -35,12 +36,29 @@ def main(arguments: list[str] | None = None) -> int:
 
     Without `arguments` it is the program itself: interrupted, it ends the process instead of returning.
     """
-    words = sys.argv[1:] if arguments is None else arguments
-    with naming_flags(words):
-        code = _main(words)
+    words, language = _split_language(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with using_language(language), naming_flags(words):
+            code = _main(words)
+    except UsageError as error:  # of --lang itself
+        sys.stderr.write(f"keel: {error}\n")
+        return error.exit_code
     if arguments is None and code == Interrupted.exit_code:
         _exit_now(code)
     return code
+
+
+def _split_language(words: Sequence[str]) -> tuple[list[str], str]:
+    """The line without --lang, which goes anywhere, and its value."""
+    for index, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if word == "--":
+            break
+        if flag == "--lang":
+            after = index + (1 if equals else 2)
+            named = value if equals else " ".join(words[index + 1 : after])
+            return [*words[:index], *words[after:]], named or "(empty)"
+    return [*words], ""
 
 
 def _exit_now(code: int) -> None:
@@ -73,7 +91,7 @@ def _main(words: list[str]) -> int:
             print_exc()
         sentence, code = _explain(error)
         if _is_main_process():
-            sys.stderr.write(f"keel: {sentence}\n")
+            sys.stderr.write(f"keel: {translate(sentence)}\n")
         return code
 
 
@@ -122,7 +140,7 @@ def _run(words: list[str]) -> int:
             return answer.code
         as_json = options.json and answer.data is not None
         for line in [json.dumps(answer.data, ensure_ascii=False)] if as_json else answer.lines:
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{translate(line) if answer.sentences and not as_json else line}\n")
     return answer.code
 
 
@@ -182,8 +200,13 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 
 def _overview() -> str:
-    lines = ["usage: keel COMMAND ...     (keel COMMAND --help shows its flags)"]
+    lines = [translate("usage: keel COMMAND ...     (keel COMMAND --help shows its flags)")]
     for group, commands in groupby(declared_commands().items(), lambda item: item[1].group):
-        lines += ["", group, *(f"  {verb:11}{each.summary}" for verb, each in commands)]
-    lines += ["", "Results go to stdout, messages to stderr. --json prints JSON, - reads stdin.", "", EXAMPLE]
+        lines += ["", translate(group), *(f"  {verb:11}{translate(each.summary)}" for verb, each in commands)]
+    lines += [
+        "",
+        translate("Results go to stdout, messages to stderr. --json prints JSON, - reads stdin."),
+        "",
+        EXAMPLE,
+    ]
     return "\n".join(lines) + "\n"

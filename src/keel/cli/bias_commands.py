@@ -19,4 +19,4 @@ def bias(options: Namespace, console: Console) -> Answer:
     found = bias_verb.bias(options.model, on_event=console, **options.settings)
     if "out" in options.settings:
         note(console, f"figure: {options.settings['out']}")
-    return Answer(lines=found.lines(), data=found.to_dict())
+    return Answer(sentences=True, lines=found.lines(), data=found.to_dict())

@@ -31,6 +31,8 @@ class Answer:
     lines: Iterable[str] = ()
     data: Any = None
     code: int = 0
+    sentences: bool = False
+    """Whether the lines are sentences of Keel, which are translated, and not texts or data of users."""
 
 
 Declaration = Callable[[Flags], object]

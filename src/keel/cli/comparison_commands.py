@@ -63,4 +63,4 @@ def compare(options: Namespace, console: Console) -> Answer:
     lines = [*comparison_lines(found), f"report: {page}"]
     if failed := found.failed():
         lines.append(f"{len(failed)} of {pluralize(len(found.cells), 'cell')} failed: rerun the command to retry")
-    return Answer(lines=lines, data=data, code=1 if failed else 0)
+    return Answer(sentences=True, lines=lines, data=data, code=1 if failed else 0)

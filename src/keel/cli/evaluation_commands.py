@@ -119,7 +119,7 @@ def evaluate(options: Namespace, console: Console) -> Answer:
     if options.precision != "auto" and models[0].task is None:
         raise UsageError("--precision is for fine-tuned models, and this model has no task: leave it out")
     scores = evaluation.evaluate(models, labelled_source(files), on_event=console, **options.settings)
-    return Answer(lines=score_lines(scores), data=scores.to_dict())
+    return Answer(sentences=True, lines=score_lines(scores), data=scores.to_dict())
 
 
 @command(

@@ -5,6 +5,7 @@ from argparse import Namespace
 from keel.api import figures
 from keel.cli.command import Answer, argument, arguments_of, command, model_flag
 from keel.events import note
+from keel.localization import translate
 from keel.report.console import Console
 
 
@@ -21,8 +22,9 @@ def figure(options: Namespace, console: Console) -> Answer:
     """Diagrams of networks, tasks and inputs, from the configuration; without NAME, list all."""
     if options.name is None:
         summaries = {name: kind.summary for name, kind in figures.FIGURES.items()}
-        return Answer(lines=[f"{name:11} {summary}" for name, summary in summaries.items()], data=summaries)
+        lines = [f"{name:11} {translate(summary)}" for name, summary in summaries.items()]
+        return Answer(lines=lines, data=summaries)
     found = figures.figure(options.name, model=options.model, on_event=console, **options.settings)
     if "out" in options.settings:
         note(console, f"figure: {options.settings['out']}")
-    return Answer(lines=found.lines(), data=found.to_dict())
+    return Answer(sentences=True, lines=found.lines(), data=found.to_dict())

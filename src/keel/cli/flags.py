@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args
 from keel.config import SYNONYMS, Doc, help_of, parse_value
 from keel.errors import UsageError, flag_of
 from keel.formats.upgrades import DROPPED_SETTINGS, RENAMED_TASKS, new_names
+from keel.localization import gettext_noop, translate
+from keel.text_table import wrapped_text
 from keel.toml_files import read_toml
 
 BARE_SECTIONS = ("columns", "head", "search", "sampling")
@@ -31,6 +33,7 @@ RENAMED_FLAGS = {
 """Flags of earlier versions; renamed settings are in formats/upgrades.py."""
 NEAR = 0.7
 """Similarity from which a flag is suggested; the dashes alone make flags similar."""
+DEFAULT = re.compile(r"(.*\S) \[(.*)\]", re.DOTALL)
 SECTION_FLAG = re.compile(r"^(--[a-z]+\.)([a-z0-9_-]+)")
 EMPTY: Mapping[str, str] = {}
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
@@ -48,7 +51,7 @@ class Flags(argparse.ArgumentParser):
             description=summary,
             add_help=add_help,
             allow_abbrev=False,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36, width=110),
+            formatter_class=HelpFormatter,
         )
         self.verb, self.line = verb, line
         self.annotations: dict[str, Any] = {}
@@ -60,7 +63,8 @@ class Flags(argparse.ArgumentParser):
         """What a run without the flag takes, as the help shows it."""
         self.lists: set[str] = set()
         """Those that take several values too: 1e-4,3e-4."""
-        every = self.add_argument_group("every command")
+        every = self.add_argument_group(gettext_noop("every command"))
+        every.add_argument("--lang", metavar="en|zh", help="Language of messages and reports. [that of the locale]")
         every.add_argument("--json", action="store_true", help="Print the result as JSON.")
         every.add_argument("--quiet", action="store_true", help="Print no messages, only the result.")
         every.add_argument("--debug", action="store_true", help="Print the traceback of an error.")
@@ -89,7 +93,7 @@ class Flags(argparse.ArgumentParser):
 
         `rules`: how defaults that are not known before the data is read depend on it, by field.
         """
-        common = self.add_argument_group("common") if name == "train" else None
+        common = self.add_argument_group(gettext_noop("common")) if name == "train" else None
         group = self.add_argument_group(name)
         for each in settings:
             # Flags without help, such as those of all systems, need no texts, which are parsed from the source.
@@ -196,6 +200,41 @@ class Flags(argparse.ArgumentParser):
         else:
             remedy = f"{self.prog} --help lists all flags"
         return UsageError(f"{flag}: {self.prog} has no such flag; {remedy}")
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help in the user's language, wrapped by the columns of a terminal."""
+
+    headings = tuple(map(gettext_noop, ("positional arguments", "options")))  # argparse's own
+    own_help = gettext_noop("show this help message and exit")
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=36, width=110)
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, prefix or translate("usage: "))
+
+    def start_section(self, heading: str | None) -> None:
+        super().start_section(translate(heading or ""))
+
+    def add_text(self, text: str | None) -> None:
+        super().add_text(text and translate(text))
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        """The text of a flag; its default in brackets may be a sentence of its own."""
+        text = (action.help or "").replace("%%", "%")
+        shown = translate(text)
+        if shown == text and (found := DEFAULT.fullmatch(text)):
+            shown = f"{translate(found[1])} [{translate(found[2])}]"
+        return shown.replace("%", "%%")
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return super()._split_lines(text, width) if text.isascii() else wrapped_text(text, width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.isascii():
+            return super()._fill_text(text, width, indent)
+        return "\n".join(indent + line for line in wrapped_text(text, width - len(indent)))
 
 
 class Recipe(NamedTuple):

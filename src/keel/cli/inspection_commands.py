@@ -50,7 +50,7 @@ def attention(options: Namespace, console: Console) -> Answer:
     if options.json and found.weights.size > MAX_JSON:
         what = f"--json would print {found.weights.size:,} weights"
         raise UsageError(f"{what}: choose some with --layer and --head, or use keel.attention in Python")
-    return Answer(lines=found.lines(), data=found.to_dict() if options.json else None)
+    return Answer(sentences=True, lines=found.lines(), data=found.to_dict() if options.json else None)
 
 
 @command(
@@ -69,7 +69,7 @@ def retrieval(options: Namespace, console: Console) -> Answer:
     )
     if "out" in options.settings:
         note(console, f"figure: {options.settings['out']}")
-    return Answer(lines=found.lines(), data=found.to_dict())
+    return Answer(sentences=True, lines=found.lines(), data=found.to_dict())
 
 
 @command(
@@ -95,4 +95,4 @@ def explain(options: Namespace, console: Console) -> Answer:
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         texts = inspection.coloured_texts(found)
         lines = [*(terminal_text(each, largest_value(texts)) for each in texts), *lines]
-    return Answer(lines=lines, data=found.to_dict())
+    return Answer(sentences=True, lines=lines, data=found.to_dict())

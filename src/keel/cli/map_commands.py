@@ -42,4 +42,4 @@ def clusters(options: Namespace, console: Console) -> Answer:
     found = maps.clusters(options.file, model=options.model, on_event=console, **options.settings)
     if "out" in options.settings:
         note(console, f"written: {options.settings['out']}")
-    return Answer(lines=found.lines(), data=found.to_dict())
+    return Answer(sentences=True, lines=found.lines(), data=found.to_dict())

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from keel.api import glue_benchmark, training_runs
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags
 from keel.events import note
+from keel.localization import translated
 from keel.report.console import Console
 from keel.text_table import aligned_lines, wrapped_lines
 
@@ -25,13 +26,13 @@ def runs(options: Namespace, console: Console) -> Answer:
         note(console, f"page: {options.settings['out']}")
     if "tensorboard" in options.settings:
         note(console, f"event files: tensorboard --logdir {options.settings['tensorboard']}")
-    return Answer(lines=_run_lines(found, get_terminal_size().columns), data=found.to_dict())
+    return Answer(sentences=True, lines=_run_lines(found, get_terminal_size().columns), data=found.to_dict())
 
 
 def _run_lines(found: training_runs.RunComparison, width: int) -> list[str]:
     """Results and settings that differ; if the names of the runs make the tables too wide, they are numbered."""
     results, settings = found.result_table(), found.settings_table()
-    tables = [[["", *head[1:]], *rows] for head, rows in (results, settings)]
+    tables = [[["", *translated(head[1:])], *rows] for head, rows in (results, settings)]
     lines: list[str] = []
     if any(cell_len(line) > width for table in tables for line in aligned_lines(table, left=1)):
         names = [run.name for run in found.runs]
@@ -59,6 +60,6 @@ def glue(options: Namespace, console: Console) -> Answer:
     where = {"out": options.out, "device": options.device, "threads": options.threads}
     found = glue_benchmark.glue(options.model, options.data, on_event=console, **where, **options.settings)
     head, rows = found.table()
-    lines = [*aligned_lines([["", *head[1:]], *rows])]
+    lines = [*aligned_lines([["", *translated(head[1:])], *rows])]
     lines += [f"{name} is left out: {reason}" for name, reason in found.left_out.items()]
-    return Answer(lines=lines, data=found.to_dict())
+    return Answer(sentences=True, lines=lines, data=found.to_dict())

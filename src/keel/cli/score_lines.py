@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keel.explain.vector_benchmarks import Analogies
+from keel.localization import translate, translated
 from keel.metrics.scores import LabelSuspects, PredictionError, Scores
 from keel.text_table import aligned_lines
 
@@ -25,8 +26,8 @@ def score_lines(scores: Scores) -> Iterator[str]:
         yield f"expected calibration error {scores.calibration_error:.3f} (difference of confidence and accuracy)"
     if scores.slices:
         head, rows = scores.slice_rows()
-        yield f"\nby {scores.sliced_by}"
-        yield from aligned_lines([["", *head[1:]], *([_shortened(row[0]), *row[1:]] for row in rows)])
+        yield f"\n{translate(f'by {scores.sliced_by}')}"
+        yield from aligned_lines([["", *translated(head[1:])], *([_shortened(row[0]), *row[1:]] for row in rows)])
     if scores.suspects is not None:
         yield from _suspect_lines(scores.suspects)
         return
@@ -66,7 +67,7 @@ def _label_lines(scores: Scores) -> Iterator[str]:
         title = f"the {SHOWN_LABELS} of {len(rows)} {unit}s with the lowest F1 (all of them with --json or --out)"
         rows = sorted(rows, key=lambda row: (float(row[3]), -int(row[4])))[:SHOWN_LABELS]
     yield f"\n{title}"
-    yield from aligned_lines([["", "precision", "recall", "F1", "support"], *rows])
+    yield from aligned_lines([["", *translated(("precision", "recall", "F1", "support"))], *rows])
 
 
 def _confusion_lines(scores: Scores) -> Iterator[str]:

@@ -13,9 +13,11 @@ from keel.data.examples import Columns
 from keel.errors import UsageError, flag_of
 from keel.events import note
 from keel.formats.registry import FORMATS
+from keel.localization import translate
 from keel.report.console import Console
 from keel.tasks import TASKS
 from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.text_table import pad_right
 
 FILES = (
     "Text for pre-training, of several languages as de:FILE en:FILE; or labelled files: training, then test; for "
@@ -50,7 +52,7 @@ def check(options: Namespace, console: Console) -> Answer:
     parallel = options.task == SequenceToSequence.name
     files = [path for name in options.files for path in (parallel and comma_separated(name)) or (Path(name),)]
     report = check_files(files, model=model, on_event=console, **settings, **options.settings)
-    return Answer(lines=report.lines(), data=report.to_dict(), code=1 if report.errors else 0)
+    return Answer(sentences=True, lines=report.lines(), data=report.to_dict(), code=1 if report.errors else 0)
 
 
 @command(
@@ -93,14 +95,19 @@ def layers(options: Namespace, console: Console) -> Answer:
 def convert(options: Namespace, console: Console) -> Answer:
     """Convert another format to a Keel folder, without loss."""
     conversion.convert(options.source, options.out, on_event=console, **options.settings)
-    return Answer(lines=[f"{options.out} is ready: all numbers are equal when read back"], data={"model": options.out})
+    return Answer(
+        sentences=True,
+        lines=[f"{options.out} is ready: all numbers are equal when read back"],
+        data={"model": options.out},
+    )
 
 
 @command("manage", "[FOLDER]", argument("folder", "FOLDER", FOLDER, nargs="?"))
 def info(options: Namespace, console: Console) -> Answer:
     """Describe a model, a run, tokens, a word vector file or this machine."""
     facts = describe(options.folder)
-    return Answer(lines=[f"{name + ':':15} {value}" for name, value in facts.items()], data=facts)
+    lines = [f"{pad_right(f'{translate(name)}:', 15)} {translate(str(value))}" for name, value in facts.items()]
+    return Answer(lines=lines, data=facts)
 
 
 @command("learn", "[--out DIR]", argument("--out", "DIR", "The folder for all files. [keel-demo]", default="keel-demo"))

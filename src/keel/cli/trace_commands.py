@@ -39,4 +39,4 @@ def trace(options: Namespace, console: Console) -> Answer:
     lines = found.lines(layer=options.layer, everything=options.all)
     if "out" in options.settings:
         note(console, f"figure: {options.settings['out']}")
-    return Answer(lines=lines, data=found.to_dict() if options.json else None)
+    return Answer(sentences=True, lines=lines, data=found.to_dict() if options.json else None)

@@ -137,7 +137,7 @@ def pretrain(options: Namespace, console: Console) -> Answer:
     if isinstance(model.system, LanguageModelSystem):
         lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
-    return Answer(lines=lines, data=data | probed)
+    return Answer(sentences=True, lines=lines, data=data | probed)
 
 
 def _first_use(model: Model) -> str:
@@ -244,7 +244,7 @@ def finetune(options: Namespace, console: Console) -> Answer:
     if generates:
         first, test = f'translate "..." --model {quote(out)}', "TEST.source TEST.target"
     lines += [f"next: keel {first}", f"      keel evaluate {quote(out)} {test}"]
-    return Answer(lines=lines, data={"model": out, "scores": tuned.card.scores})
+    return Answer(sentences=True, lines=lines, data={"model": out, "scores": tuned.card.scores})
 
 
 def labelled_source(files: Sequence[str]) -> str | Sequence[Path]:

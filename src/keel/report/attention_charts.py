@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.localization import translate
 from keel.report.charts import GAP, heat_map, text_width
 from keel.report.html_page import tag
 
@@ -101,11 +102,18 @@ def head_grid(
     svg = tag("svg", viewBox=f"0 0 {width} {height}", role="img", style=f"max-width: {width}px")
     for column, head in enumerate(heads):
         x = left + step * column + THUMBNAIL / 2
-        svg.append(tag("text", f"head {head}", class_="faint", x=x, y=18, text_anchor="middle"))
+        svg.append(tag("text", translate(f"head {head}"), class_="faint", x=x, y=18, text_anchor="middle"))
     for row, layer in enumerate(layers):
         y = top + step * row
         svg.append(
-            tag("text", f"layer {layer}", class_="faint", x=left - 8, y=y + THUMBNAIL / 2 + 4, text_anchor="end")
+            tag(
+                "text",
+                translate(f"layer {layer}"),
+                class_="faint",
+                x=left - 8,
+                y=y + THUMBNAIL / 2 + 4,
+                text_anchor="end",
+            )
         )
         for column in range(len(heads)):
             place = {"x": left + step * column, "y": y, "width": THUMBNAIL, "height": THUMBNAIL}
@@ -152,7 +160,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
     left, top = 64, 26
     width, height = left + CELL * len(heads), top + CELL_HEIGHT * len(layers)
     svg = tag("svg", viewBox=f"0 0 {width} {height + 2}", role="img", style=f"max-width: {width}px")
-    svg.append(tag("text", "head", class_="faint", x=left - 8, y=16, text_anchor="end"))
+    svg.append(tag("text", translate("head"), class_="faint", x=left - 8, y=16, text_anchor="end"))
     for column, head in enumerate(heads):
         x = left + CELL * (column + 0.5)
         svg.append(tag("text", str(head), class_="faint", x=x, y=16, text_anchor="middle"))
@@ -160,7 +168,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
     decimals = 0 if largest >= 0.1 else 1
     for row, layer in enumerate(layers):
         y = top + CELL_HEIGHT * row
-        svg.append(tag("text", f"layer {layer}", class_="faint", x=left - 8, y=y + 16, text_anchor="end"))
+        svg.append(tag("text", translate(f"layer {layer}"), class_="faint", x=left - 8, y=y + 16, text_anchor="end"))
         for column, head in enumerate(heads):
             share, x = float(shares[row, column]), left + CELL * column
             opacity = max(0.0, share / largest)

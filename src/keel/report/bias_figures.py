@@ -5,6 +5,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.localization import translate
 from keel.report.attention_charts import CELL_HEIGHT
 from keel.report.charts import WIDTH, Bar, linear_scale, text_width, ticks_between
 from keel.report.html_page import tag
@@ -27,9 +28,9 @@ def interval_chart(rows: Sequence[Bar], *, negative: str, positive: str, across:
         svg.append(tag("text", f"{tick:+g}" if tick else "0", class_="faint", x=x, y=height + 18, text_anchor="middle"))
     zero = place(0.0)
     svg.append(tag("line", class_="interval", x1=zero, x2=zero, y1=top - 6, y2=height))
-    svg.append(tag("text", f"← {negative}", class_="accent", x=zero - 10, y=14, text_anchor="end"))
-    svg.append(tag("text", f"{positive} →", class_="accent", x=zero + 10, y=14))
-    svg.append(tag("text", across, class_="faint", x=WIDTH - 20, y=height + 38, text_anchor="end"))
+    svg.append(tag("text", f"← {translate(negative)}", class_="accent", x=zero - 10, y=14, text_anchor="end"))
+    svg.append(tag("text", f"{translate(positive)} →", class_="accent", x=zero + 10, y=14))
+    svg.append(tag("text", translate(across), class_="faint", x=WIDTH - 20, y=height + 38, text_anchor="end"))
     for number, each in enumerate(rows):
         y = top + ROW * (number + 0.5)
         hint = f"{each.name}: {each.value:+.3f}"
@@ -55,14 +56,14 @@ def signed_heads(
     left, top = 64, 26
     width, height = left + CELL_WIDTH * len(heads), top + CELL_HEIGHT * len(layers)
     svg = tag("svg", viewBox=f"0 0 {width} {height + 28}", role="img", style=f"max-width: {width}px")
-    svg.append(tag("text", "head", class_="faint", x=left - 8, y=16, text_anchor="end"))
+    svg.append(tag("text", translate("head"), class_="faint", x=left - 8, y=16, text_anchor="end"))
     for column, head in enumerate(heads):
         x = left + CELL_WIDTH * (column + 0.5)
         svg.append(tag("text", str(head), class_="faint", x=x, y=16, text_anchor="middle"))
     largest = float(np.abs(values).max()) or 1.0
     for row, layer in enumerate(layers):
         y = top + CELL_HEIGHT * row
-        svg.append(tag("text", f"layer {layer}", class_="faint", x=left - 8, y=y + 16, text_anchor="end"))
+        svg.append(tag("text", translate(f"layer {layer}"), class_="faint", x=left - 8, y=y + 16, text_anchor="end"))
         for column, head in enumerate(heads):
             value, x = float(values[row, column]), left + CELL_WIDTH * column
             size = {"width": CELL_WIDTH - 2, "height": CELL_HEIGHT - 2}

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.localization import translate
 from keel.report.html_page import tag
 
 WIDTH = 720
@@ -68,13 +69,13 @@ class Axes:
             y = self.y(tick)
             svg.append(tag("line", class_="grid", x1=self.left, x2=self.right, y1=y, y2=y))
             svg.append(tag("text", f"{tick:g}", class_="faint", x=self.left - 8, y=y + 4, text_anchor="end"))
-        svg.append(tag("text", upward, class_="faint", x=0, y=13))
+        svg.append(tag("text", translate(upward), class_="faint", x=0, y=13))
         for value, text in xs.items():
             x = self.x(value)
             if vertical:
                 svg.append(tag("line", class_="grid", x1=x, x2=x, y1=self.top, y2=self.bottom))
             svg.append(tag("text", text, class_="faint", x=x, y=self.bottom + 19, text_anchor="middle"))
-        svg.append(tag("text", across, class_="faint", x=self.right, y=self.bottom + 38, text_anchor="end"))
+        svg.append(tag("text", translate(across), class_="faint", x=self.right, y=self.bottom + 38, text_anchor="end"))
 
 
 def linear_scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

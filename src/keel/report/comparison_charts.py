@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.localization import translate
 from keel.metrics.comparison_results import Cell, Column, Comparison
 from keel.metrics.scores import score_name
 from keel.metrics.significance import PairwiseTest
@@ -39,7 +40,14 @@ def ranking_chart(cells: Sequence[Cell], width: int = WIDTH) -> Element:
         svg.append(tag("line", class_="grid", x1=place(tick), x2=place(tick), y1=4, y2=height + 4))
         svg.append(tag("text", f"{tick:g}", class_="faint", x=place(tick), y=height + 21, text_anchor="middle"))
     svg.append(
-        tag("text", score_name(cells[0].metric), class_="faint", x=width - right, y=height + 40, text_anchor="end")
+        tag(
+            "text",
+            translate(score_name(cells[0].metric)),
+            class_="faint",
+            x=width - right,
+            y=height + 40,
+            text_anchor="end",
+        )
     )
     for number, cell in enumerate(cells):
         middle = 4 + step * number + step / 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from keel.localization import gettext_noop, translate, translated
 from keel.metrics.comparison_results import Cell, Comparison
 from keel.metrics.scores import score_name
 from keel.text_table import aligned_lines
@@ -15,7 +16,8 @@ def short_size(count: float) -> str:
     return f"{count:.0f}"
 
 
-TABLE_HEAD = ("", "score", "95% interval", "pre-train", "fine-tune", "parameters", "memory", "texts/s", "epochs")
+COSTS = ("95% interval", "pre-train", "fine-tune", "parameters", "memory", "texts/s", "epochs")
+TABLE_HEAD = ("", "score", *map(gettext_noop, COSTS))
 
 
 def table_rows(ranked: Sequence[Cell]) -> list[list[str]]:
@@ -45,12 +47,14 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             yield ""
         ranked = comparison.ranking(column)
         if ranked:
-            head = [column.name, score_name(ranked[0].metric), *TABLE_HEAD[2:]]
+            head = [column.name, *translated((score_name(ranked[0].metric), *TABLE_HEAD[2:]))]
             yield from aligned_lines([head, *table_rows(ranked)], left=1)
             if len(sizes := comparison.sizes(column)) > 1:
                 yield ""
                 rows = [[cell.row, *(_at(comparison, cell, size) for size in sizes)] for cell in ranked]
-                yield from aligned_lines([["training examples", *(f"{size:,}" for size in sizes)], *rows], left=1)
+                yield from aligned_lines(
+                    [[translate("training examples"), *(f"{size:,}" for size in sizes)], *rows], left=1
+                )
         yield comparison.verdict(column)
         if comparison.tests(column):
             shown = f"{100 * comparison.detectable(column):.1f} points"

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keel.events import pluralize
+from keel.localization import translate
 from keel.metrics.scores import format_main_score, format_score
 from keel.training.loss_names import format_loss, name_loss
 
@@ -62,7 +63,8 @@ class Console:
                 self.notes.add(text)
 
     def say(self, text: str) -> None:
-        """Write one line, above the bar if there is one."""
+        """Write one line in the user's language, above the bar if there is one."""
+        text = translate(text)
         if self.bar is not None:
             self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from xml.etree.ElementTree import Element, tostring
 
 from keel.errors import KeelError, UsageError
+from keel.localization import language, translate, translated
 from keel.report.page_style import CSS, STANDALONE_CSS
 from keel.report.printed_picture import print_picture, require_printer
 
@@ -43,7 +44,10 @@ def page_asset(name: str) -> str:
 
 
 class Page:
-    """HTML page; every method appends to it. `facts` are metadata for programs, `style` further rules of CSS."""
+    """HTML page in the user's language; every method appends to it, and translates titles, paragraphs and captions.
+
+    Cells of tables are data, and stay. `facts` are metadata for programs, `style` further rules of CSS.
+    """
 
     def __init__(
         self,
@@ -54,24 +58,26 @@ class Page:
         facts: Mapping[str, str] | None = None,
         style: str = "",
     ):
-        self.title, self._style = title, style
+        self.title, self._style = translate(title), style
         self.facts_for_programs = dict(facts or {})
-        self._main = tag("main", tag("h1", title), class_=None if layout == "column" else layout)
+        self._main = tag("main", tag("h1", self.title), class_=None if layout == "column" else layout)
         self._scripts: list[Element] = []
         if lead:
-            self._main.append(tag("p", lead, class_="lead"))
+            self._main.append(tag("p", translate(lead), class_="lead"))
 
     def section(self, title: str) -> None:
         """Start a section."""
-        self._main.append(tag("h2", title))
+        self._main.append(tag("h2", translate(title)))
 
     def text(self, *parts: Element | str) -> None:
         """Add a paragraph."""
-        self._main.append(tag("p", *parts))
+        self._main.append(tag("p", *(translate(part) if isinstance(part, str) else part for part in parts)))
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
         """Add key figures as (value, name) pairs."""
-        self._main.append(tag("dl", *(tag("div", tag("dd", value), tag("dt", name)) for value, name in facts)))
+        self._main.append(
+            tag("dl", *(tag("div", tag("dd", translate(value)), tag("dt", translate(name))) for value, name in facts))
+        )
 
     def table(
         self,
@@ -87,17 +93,17 @@ class Page:
 
         `classes` are those of the rows; a `dense` table has many columns of figures, each on one line.
         """
-        names = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
+        names = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in translated(head))))
         pairs = zip_longest(rows, classes)
         body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row), class_=kind) for row, kind in pairs))
         table = tag(
             "div", tag("table", names, body), class_="wide figures" if dense else "wide" if numeric else "wide words"
         )
-        self._main.append(tag("details", tag("summary", summary), table) if summary else table)
+        self._main.append(tag("details", tag("summary", translate(summary)), table) if summary else table)
 
     def figure(self, picture: Element, caption: str) -> None:
         """Add a figure with its caption."""
-        self._main.append(tag("figure", picture, tag("figcaption", caption)))
+        self._main.append(tag("figure", picture, tag("figcaption", translate(caption))))
 
     def add(self, element: Element) -> None:
         """Add any element."""
@@ -109,7 +115,9 @@ class Page:
 
     def script(self, text: str, **buttons: str) -> None:
         """Add a script of our own, never of the data, and buttons by their `data-action`."""
-        labelled = (tag("button", label, type="button", data_action=action) for action, label in buttons.items())
+        labelled = (
+            tag("button", translate(label), type="button", data_action=action) for action, label in buttons.items()
+        )
         self._main.append(tag("nav", *labelled))
         self._scripts += [tag("div", id="tip", hidden="hidden"), tag("script", text)]
 
@@ -136,7 +144,7 @@ class Page:
             tag("title", self.title),
             tag("style", CSS + self._style),
         )
-        document = tag("html", head, tag("body", self._main, *self._scripts), lang="en")
+        document = tag("html", head, tag("body", self._main, *self._scripts), lang=language())
         return "<!DOCTYPE html>\n" + tostring(document, encoding="unicode", method="html") + "\n"
 
     def write(self, path: Path) -> Path:

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
+from keel.localization import translate
 from keel.report.charts import GAP, WIDTH, Axes, polyline, text_width, ticks_between
 from keel.report.html_page import tag
 
@@ -41,7 +42,7 @@ def mix_chart(rows: Sequence[MixRow]) -> Element:
     right, bottom = left + CELL * len(numbers), top + CELL_HEIGHT * len(rows)
     width = right + GAP + 2 * NUMBER
     svg = tag("svg", viewBox=f"0 0 {width:.0f} {bottom + 4}", role="img", style=f"max-width: {width:.0f}px")
-    svg.append(tag("text", "layer", class_="faint", x=left, y=17.0))
+    svg.append(tag("text", translate("layer"), class_="faint", x=left, y=17.0))
     for column, name in enumerate(map(str, numbers)):
         x = left + CELL * (column + 0.5)
         svg.append(tag("text", name, class_="faint", x=x, y=top - GAP, text_anchor="middle"))

@@ -5,13 +5,13 @@ Texts, tokens, words, labels and names of users are never translated, so the fie
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-Language = Literal["en", "zh"]
+from keel.localization import Language, translate
 
 EVERYWHERE = ("error", "notes.*")
 """Paths of fields with sentences of Keel in all answers; * is every item of a list, or every value of a table."""
@@ -65,11 +65,6 @@ class TranslatedResponse(JSONResponse):
         if language != "en":
             content = map_sentences(content, name, lambda text: translate(text, language))
         return super().render(content)
-
-
-def translate(text: str, language: Language) -> str:
-    """A sentence of Keel in another language; all of them stay English until there are translations."""
-    return text
 
 
 def map_sentences(answer: Any, request: str, change: Callable[[str], str]) -> Any:
