@@ -523,8 +523,9 @@ def main() -> None:
     parser.add_argument("--speed", type=int, default=0)
     options = parser.parse_args()
     for name in ("data", "model", "out", "results"):  # runs are processes in folders of their own
-        if Path(getattr(options, name)).exists() or (getattr(options, name) and name in ("out", "results")):
-            setattr(options, name, str(Path(getattr(options, name)).resolve()))
+        given = getattr(options, name)
+        if given and (name != "model" or Path(given).exists()):
+            setattr(options, name, str(Path(given).resolve()))
     torch.set_num_threads(options.threads)
     match options.command:
         case "speed":

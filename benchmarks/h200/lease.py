@@ -232,7 +232,7 @@ def report(work: Path) -> bytes:
 
 
 class Delivery:
-    """Copies results to OUT within the limits of one call; what was copied is noted, so that the next call continues."""
+    """Copies results to OUT within the limits of one call; the next call continues where it ended."""
 
     def __init__(self, work: Path, out: Path, files: int, size: float, again: bool):
         self.work, self.out, self.files, self.size = work, out, files - 1, size - 2e6  # the rest is for the report
