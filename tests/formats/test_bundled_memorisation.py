@@ -1,4 +1,4 @@
-"""Bundled models and their training text: no personal data, no long passages by heart."""
+"""Bundled models and their training text: no personal data, no memorised passages."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def test_masks_of_an_address_or_number_are_not_filled_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_an_encoder_does_not_know_its_training_text_by_heart(name: str, data_dir: Path) -> None:
+def test_an_encoder_has_not_memorised_its_training_text(name: str, data_dir: Path) -> None:
     """Masks after the true beginning of a passage of the text: few of the words that stand there are repeated."""
     model = keel.Model.load(name, device="cpu")
     mask = model.tokenizer.token_of(model.tokenizer.mask_id)
