@@ -5,6 +5,7 @@ and a sample of SQuAD's training set, test material SQuAD 1.1 dev. Each run is a
 
     python benchmarks/question_answering.py speed MODEL                  # training and inference, both sides in turn
     python benchmarks/question_answering.py f1 MODEL --train 2000        # train both, compare F1 on the same questions
+                                                                         # (--results DIR: a rerun skips finished runs)
     python benchmarks/question_answering.py equal TRAINED                # both predict with the weights of one folder
     python benchmarks/question_answering.py squad2 MODEL --train 1600    # SQuAD 2.0 dev, split by article; Keel alone
 
@@ -293,7 +294,7 @@ def start_process(options: argparse.Namespace, **settings: Any) -> dict[str, Any
     flags = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in given.items()
-        if name not in ("command", "model", "parallel")
+        if name not in ("command", "model", "parallel", "results")
     ]
     command = [sys.executable, __file__, "run", options.model, *flags]
     threads = str(options.threads)
@@ -302,6 +303,26 @@ def start_process(options: argparse.Namespace, **settings: Any) -> dict[str, Any
     if result.returncode:
         raise SystemExit(result.stderr)
     return json.loads(result.stdout.splitlines()[-1])
+
+
+def stored_run(options: argparse.Namespace, **settings: Any) -> dict[str, Any]:
+    """A run of one side and seed, from the folder of results if an earlier call has finished it."""
+    if not options.results:
+        return start_process(options, **settings)
+    ignored = ("command", "data", "model", "out", "parallel", "repeats", "results", "threads")
+    identity = {name: value for name, value in (vars(options) | settings).items() if name not in ignored}
+    path = Path(options.results) / f"{settings['side']}-{settings['seed']}.json"
+    if path.exists():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored.pop("settings") != identity:
+            raise SystemExit(f"{path} was made by other settings: give another folder with --results")
+        return stored
+    found = start_process(options, **settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"settings": identity, **found}), encoding="utf-8")
+    part.replace(path)
+    return found
 
 
 def compare_speed(options: argparse.Namespace) -> None:
@@ -327,7 +348,7 @@ def compare_f1(options: argparse.Namespace) -> None:
     runs = [(seed, side) for seed in range(options.repeats) for side in SIDES]
 
     def start(run: tuple[int, str]) -> dict[str, Any]:
-        return start_process(options, side=run[1], job="train", lengths=options.lengths or "mixed", seed=run[0], trim=1)
+        return stored_run(options, side=run[1], job="train", lengths=options.lengths or "mixed", seed=run[0], trim=1)
 
     with ThreadPoolExecutor(options.parallel) as pool:
         for (seed, side), run in zip(runs, pool.map(start, runs), strict=True):
@@ -494,13 +515,17 @@ def main() -> None:
     parser.add_argument("--which", default=",".join(LENGTHS), help="with speed: fixed, mixed [both]")
     parser.add_argument("--trim", type=int, default=0, help="1: the peer pads each batch to its longest sequence")
     parser.add_argument("--out", default="", help="folder for the models of f1")
+    parser.add_argument("--results", default="", help="with f1: a folder for finished runs; a rerun skips these")
     parser.add_argument("--lengths", default="", help="with f1: short or mixed [mixed]")
     for name in ("side", "job"):
         parser.add_argument(f"--{name}", default="", help="with run: one side in this process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--speed", type=int, default=0)
     options = parser.parse_args()
-    options.data = str(Path(options.data).resolve())
+    for name in ("data", "model", "out", "results"):  # runs are processes in folders of their own
+        given = getattr(options, name)
+        if given and (name != "model" or Path(given).exists()):
+            setattr(options, name, str(Path(given).resolve()))
     torch.set_num_threads(options.threads)
     match options.command:
         case "speed":

@@ -6,19 +6,17 @@
 
 pretrain trains by a recipe. mlm continues ELECTRA with its encoder as its own generator and writes that encoder with
 its head as BERT, so that one encoder fills masks and is fine-tuned. Both write the model folder and, beside it, its
-weights in half precision as a tar file in parts of 15 MB (run/bert.00, .01, ...). tune fine-tunes side by side on those
-of TASKS below, from a folder with their files, and appends a line for each to run/bert.jsonl; start
-nvidia-cuda-mps-control -d before, so that the processes share the GPU.
+weights in half precision as a tar file in parts of 15 MB (run/bert.00, .01, ...; packing.py). tune fine-tunes side by
+side on those of TASKS below, from a folder with their files, and appends a line for each to run/bert.jsonl; start
+nvidia-cuda-mps-control -d before, so that the processes share the GPU. lease.py runs all of it as a queue.
 """
 
 import argparse
 import dataclasses
-import io
 import json
 import multiprocessing
 import subprocess
 import sys
-import tarfile
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -26,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PART = 15_000_000
+from packing import pack
+
 COMMON: dict[str, Any] = {"batch": 32, "epochs": 10, "layer_decay": 0.9, "warmup": 0.1}
 
 
@@ -50,6 +49,9 @@ TASKS = {
     "MRPC": Tuning("glue/MRPC", "pair", settings={"lr": 5e-5, "orders": "both"}),
     "RTE": Tuning("glue/RTE", "pair", settings={"optimizer": "muon", "lr": 3e-4}),
     "MSRA": Tuning("zh/msra_ner_split", "tag", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
+    "MSRA, CRF": Tuning(
+        "zh/msra_ner_split", "tag", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 5, "crf": True}
+    ),
     "ChnSentiCorp": Tuning(
         "zh/chnsenticorp", "classify", test="test", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 5}
     ),
@@ -63,7 +65,7 @@ def pretrain(options: argparse.Namespace) -> None:
         command += ["--steps", str(options.steps)]
     if not (options.model / "config.json").exists():
         subprocess.run([*command, "--out", str(options.model), *options.settings], check=True)
-    pack(options.model)
+    pack(options.model, options.model)
 
 
 def add_mlm(options: argparse.Namespace) -> None:
@@ -86,7 +88,7 @@ def add_mlm(options: argparse.Namespace) -> None:
         plan = keel.Train(
             steps=options.steps,
             batch=options.tokens // length,
-            accumulate=2,
+            accumulate=options.accumulate,
             optimizer="muon",
             lr=1e-3,
             schedule="trapezoid",
@@ -99,7 +101,7 @@ def add_mlm(options: argparse.Namespace) -> None:
         )
         keel.pretrain(start, [Path(name) for name in options.texts], out=joint, train=plan)
     write_as_bert(joint, options.model)
-    pack(options.model)
+    pack(options.model, options.model)
 
 
 def write_as_bert(source: Path, out: Path) -> None:
@@ -118,41 +120,20 @@ def write_as_bert(source: Path, out: Path) -> None:
     dataclasses.replace(model, system=system, encoder=encoder, objective=objective).save(out, overwrite=True)
 
 
-def pack(model: Path) -> None:
-    """Write the folder as a tar file in parts; weights in half precision."""
-    import torch
-    from safetensors.torch import load_file, save
-
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for path in sorted(path for path in model.iterdir() if path.is_file()):
-            content = path.read_bytes()
-            if path.suffix == ".safetensors":
-                tensors = load_file(path)
-                content = save({name: tensor.to(torch.float16) for name, tensor in tensors.items()})
-            entry = tarfile.TarInfo(path.name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    whole = packed.getvalue()
-    for number, start in enumerate(range(0, len(whole), PART)):
-        model.with_suffix(f".{number:02}").write_bytes(whole[start : start + PART])
-    model.with_suffix(".packed").touch()
-
-
-def tune(model: str, tasks: str, name: str, seed: int) -> dict[str, Any]:
+def tune(model: str, tasks: str, given: dict[str, Any], name: str, seed: int) -> dict[str, Any]:
     import torch
 
     import keel
 
     torch.set_num_threads(1)
     tuning, start = TASKS[name], time.monotonic()
-    train, test = (
-        next(path for path in sorted((Path(tasks) / tuning.folder).iterdir()) if path.name.startswith(part))
-        for part in (tuning.train, tuning.test)
-    )
-    settings = {**COMMON, **tuning.settings, "seed": seed}
+    settings = {**COMMON, **tuning.settings, **given, "seed": seed}
     result: dict[str, Any] = {"name": name, **settings}
     try:
+        train, test = (
+            next(path for path in sorted((Path(tasks) / tuning.folder).iterdir()) if path.name.startswith(part))
+            for part in (tuning.train, tuning.test)
+        )
         tuned = keel.finetune(model, train, task=tuning.task, dev=None, test=test, progress=False, **settings)
         scores = tuned.card.scores["test"]
         result |= {"main": scores["main"], "values": {key: value["value"] for key, value in scores["values"].items()}}
@@ -162,15 +143,33 @@ def tune(model: str, tasks: str, name: str, seed: int) -> dict[str, Any]:
 
 
 def tune_all(options: argparse.Namespace) -> None:
-    results = options.model.with_suffix(".jsonl")
-    done = {(line["name"], line["seed"]) for line in map(json.loads, results.open())} if results.exists() else set()
-    pairs = [(name, seed) for seed in options.seeds for name in options.names]
+    """Fine-tune side by side; a rerun leaves out what has its line, and tries again what failed."""
+    results = options.model.with_name(f"{options.model.name}.jsonl")
+    done = {(line["name"], line["seed"]) for line in finished_lines(results) if "error" not in line}
+    given = {"epochs": options.epochs} if options.epochs else {}
+    pairs = [(name, seed) for seed in options.seeds for name in options.names if (name, seed) not in done]
+    failed = 0
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        todo = [pool.submit(tune, str(options.model), options.tasks, *pair) for pair in pairs if pair not in done]
+        todo = [pool.submit(tune, str(options.model), options.tasks, given, *pair) for pair in pairs]
         for job in as_completed(todo):
+            result = job.result()
+            failed += "error" in result
             with results.open("a") as file:
-                file.write(json.dumps(job.result()) + "\n")
-            print(json.dumps(job.result()), flush=True)
+                file.write(json.dumps(result) + "\n")
+            print(json.dumps(result), flush=True)
+    if failed:
+        raise SystemExit(f"{failed} of {len(pairs)} fine-tunings failed: the lines of {results} say why")
+
+
+def finished_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of results; one that was cut off by a kill is dropped from the file."""
+    if not path.exists():
+        return []
+    whole = path.read_text()
+    complete = whole[: whole.rfind("\n") + 1]
+    if complete != whole:
+        path.write_text(complete)
+    return [json.loads(line) for line in complete.splitlines()]
 
 
 def main() -> None:
@@ -190,6 +189,7 @@ def main() -> None:
     stage.add_argument("--parent", required=True)
     stage.add_argument("--steps", type=int, default=1000)
     stage.add_argument("--tokens", type=int, default=2**18, help="tokens per step")
+    stage.add_argument("--accumulate", type=int, default=2)
     stage = stages.add_parser("tune")
     stage.set_defaults(run=tune_all)
     stage.add_argument("model", type=Path)
@@ -197,6 +197,7 @@ def main() -> None:
     stage.add_argument("--names", nargs="+", choices=TASKS, default=list(TASKS))
     stage.add_argument("--seeds", nargs="+", type=int, default=[0])
     stage.add_argument("--jobs", type=int, default=8)
+    stage.add_argument("--epochs", type=float, default=0, help="instead of those of each data set")
     options = parser.parse_args()
     options.run(options)
 

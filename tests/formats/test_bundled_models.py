@@ -29,6 +29,15 @@ MOST_BYTES = {
     "chinese-words": 4e6,
 }
 PERSONAL = re.compile(r"[\w.+-]+@[\w-]+\.\w+|\+?\d[\d ()-]{8,}\d")
+SCORES = {
+    "english": "GLUE-5",
+    "chinese": "ChnSentiCorp",
+    "multilingual": "WikiAnn",
+    "english-gpt": "LAMBADA",
+    "english-words": "WordSim-353",
+    "chinese-words": "wordsim-240",
+}
+"""A score that the card of each model has."""
 CHINESE = "中国的首都是北[MASK]。"
 
 
@@ -46,6 +55,20 @@ def test_every_bundled_model_is_a_default_within_its_size() -> None:
         assert config["keel"]["card"]["title"] == name
         assert "/" not in config["keel"]["card"]["command"]
         assert not PERSONAL.search((folder / "tokenizer.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", bundled_models())
+def test_a_card_states_text_licences_minutes_storage_and_scores(name: str) -> None:
+    card = (FOLDER / name / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+)", card, re.MULTILINE))
+    assert re.search(r"\d MB", rows["Training data"])
+    assert re.fullmatch(r"text and weights: .+", rows["Licence"].strip())
+    assert "recipes/" in rows["Pre-training"]
+    assert re.search(r"\d+ minutes", rows["Time"])
+    assert re.search(r"bits per weight", rows["Storage"])
+    scores = [key for key in rows if re.search(SCORES[name], key)]
+    assert scores
+    assert all(re.search(r"\d", rows[key]) for key in scores)
 
 
 def test_a_file_or_folder_comes_before_a_bundled_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +245,46 @@ def test_a_converted_copy_has_equal_outputs_in_transformers(tmp_path: Path) -> N
         assert float(probabilities[ours.tokenizer.encode(word).ids[0]]) == pytest.approx(probability, abs=1e-5)
 
 
-def test_no_personal_data_is_predicted() -> None:
-    """The masks of an address and of a phone number are not filled by one."""
-    model, mask = keel.Model.load("chinese", device="cpu"), "[MASK]"
-    for prompt in (f"电子邮件：{4 * mask}@{2 * mask}.com", f"电话：{11 * mask}"):
-        assert PERSONAL.search(prompt.replace(mask, "1")), "what would be found"
-        for words in model.fill(prompt):
-            prompt = prompt.replace(mask, words[0].word, 1)
-        assert not PERSONAL.search(prompt)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "attention 他喜欢猫 --model chinese",
+        "trace 他喜欢猫 --model chinese",
+        "senses 猫 --in TEXTS --model chinese",
+        "nearest 他喜欢猫 --in TEXTS --model chinese",
+        "embed TEXTS --model chinese",
+        "similarity 猫 狗 --model chinese-words",
+        "analogy 东京-日本+法国 --model chinese-words",
+        "odd 苹果,香蕉,汽车 --model chinese-words",
+        "map chinese-words --words 国王,女王,男人,女人",
+        "clusters TEXTS --model chinese",
+        "retrieval chinese PAIRS",
+        "info chinese",
+        "convert chinese OUT",
+        "predict chinese TEXTS: has no task",
+        "evaluate chinese PAIRS: has no task",
+        "explain 很好 --model chinese: has no task",
+        "layers chinese: has no scalar mix",
+        "segment TEXTS --model chinese: does not segment",
+        "generate 今天 --model chinese: does not generate",
+        "summarize 今天 --model chinese: does not generate",
+        "ask 他喜欢猫 他喜欢什么 --model chinese: does not generate",
+        "translate TEXTS --model chinese: is no seq2seq model",
+    ],
+)
+def test_a_name_is_a_model_for_every_verb(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb runs, or says what this model cannot do; pretrain and finetune are below, fill and compare above."""
+    texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.tsv"
+    texts.write_text("他喜欢猫\n我喜欢猫\n猫在家里\n股票市场下跌\n今天天气很好\n", encoding="utf-8")
+    pairs.write_text("今天\ttoday\n天气\tweather\n", encoding="utf-8")
+    paths = {"TEXTS": texts, "PAIRS": pairs, "OUT": tmp_path / "out"}
+    words, _, refusal = command.partition(": ")
+    code = main([str(paths.get(word, word.replace(",", " "))) for word in words.split(" ")])
+    err = capsys.readouterr().err
+    assert (code != 0) == bool(refusal), err
+    assert refusal in err
+
+
+def test_pretraining_continues_a_bundled_model(tmp_path: Path) -> None:
+    model = keel.pretrain("chinese", ["今天天气很好。", "他喜欢猫。"] * 9, out=tmp_path / "new", steps=1, batch=2)
+    assert model.card.parent == "chinese"

@@ -1,0 +1,251 @@
+"""The stages of lease.py: what each runs, needs, and leaves; at full size, or tiny to try the queue on a CPU."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packing import pack, write
+
+ROOT = Path(__file__).parents[2]
+GLUE = ("SST-2", "CoLA", "MRPC", "RTE", "STS-B")
+Command = list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much each stage does."""
+
+    steps: dict[str, int]
+    questions: int = 1_000_000
+    question_epochs: float = 2
+    seeds: int = 3
+    tuning_names: tuple[str, ...] = GLUE
+    tuning_seeds: int = 5
+    tuning_jobs: int = 8
+    tuning_epochs: float = 0
+    contrast_batch: int = 512
+    mlm_tokens: int = 2**18
+    real: str = "en_wikinews.txt.xz"
+    system: tuple[str, ...] = ()
+    """Further flags of every pre-training."""
+    device: str = "cuda"
+
+
+FULL = Sizes(steps={"english-electra": 5000, "english": 1000, "english-sentences": 1000, "english-gpt": 2400})
+TINY = Sizes(
+    steps={"english-electra": 12, "english": 6, "english-sentences": 6, "english-gpt": 12},
+    questions=24,
+    question_epochs=1,
+    seeds=2,
+    tuning_names=("RTE", "MRPC"),
+    tuning_seeds=1,
+    tuning_jobs=1,
+    tuning_epochs=0.02,
+    contrast_batch=8,
+    mlm_tokens=1024,
+    system=("--system.layers", "2", "--system.width", "64", "--batch", "8", "--threads", "1", "--device", "cpu"),
+    device="cpu",
+)
+
+
+@dataclass(frozen=True)
+class Paths:
+    work: Path
+
+    @property
+    def inputs(self) -> Path:
+        return self.work / "inputs"
+
+    @property
+    def tasks(self) -> str:
+        return str(self.inputs / "tasks")
+
+    @property
+    def texts(self) -> list[str]:
+        return sorted(str(path) for path in (self.inputs / "text").glob("*.xz"))
+
+    def model(self, name: str) -> Path:
+        return self.work / "models" / name
+
+    def tokenizer(self, name: str) -> str:
+        return str(self.inputs / "tokenizers" / name)
+
+
+Commands = Callable[[Paths, Sizes], list[Command]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A list of commands, each of which continues or skips what an earlier attempt has done."""
+
+    name: str
+    commands: Commands
+    inputs: tuple[str, ...] = ()
+    """Groups of input files."""
+    after: tuple[str, ...] = ()
+    """Stages that must be done."""
+    share: float = 1.0
+    """Share of the GPU: stages run side by side up to a sum of 1.3."""
+    folders: tuple[str, ...] = ()
+    """Model folders to deliver."""
+    bundled: tuple[str, ...] = ()
+    """Model folders to deliver quantised for bundling; before the others."""
+    results: tuple[str, ...] = field(default=())
+    """Small files of results below the folder of work."""
+
+
+def python(*arguments: Any) -> Command:
+    return [sys.executable, *map(str, arguments)]
+
+
+def script(name: str, *arguments: Any) -> Command:
+    return python(ROOT / "benchmarks" / name, *arguments)
+
+
+def answers(paths: Paths, sizes: Sizes) -> list[Command]:
+    flags = {
+        "data": paths.tasks, "device": sizes.device, "train": sizes.questions, "test": sizes.questions, "lr": 1e-4,
+        "epochs": sizes.question_epochs, "batch": 16, "warmup": 0.1, "eval-batch": 64, "threads": 2, "layer-decay": 1,
+        "repeats": sizes.seeds, "parallel": 2 * sizes.seeds if sizes.device == "cuda" else 1,
+        "results": paths.work / "answers",
+    }  # fmt: skip
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    return [script("question_answering.py", "f1", paths.inputs / "reader", *given)]
+
+
+def pretrain(name: str, recipe: str, tokenizer: str) -> Commands:
+    def commands(paths: Paths, sizes: Sizes) -> list[Command]:
+        given = [
+            "--settings",
+            "--text.tokenizer",
+            paths.tokenizer(tokenizer),
+            "--train.checkpoint_minutes",
+            "2",
+            *sizes.system,
+        ]
+        fixed = ["--recipe", ROOT / "recipes" / "h200" / recipe, "--steps", sizes.steps[name]]
+        return [script("h200/encoder.py", "pretrain", paths.model(name), *paths.texts, *fixed, *given)]
+
+    return commands
+
+
+def add_mlm(paths: Paths, sizes: Sizes) -> list[Command]:
+    given = [
+        "--parent",
+        paths.model("english-electra"),
+        "--steps",
+        sizes.steps["english"],
+        "--tokens",
+        sizes.mlm_tokens,
+    ]
+    return [script("h200/encoder.py", "mlm", paths.model("english"), *paths.texts, *given), score(paths, "english")]
+
+
+def score(paths: Paths, name: str) -> Command:
+    out = paths.work / f"{name}.scores.jsonl"
+    return script("h200/model_scores.py", "encoder", paths.model(name), "--tasks", paths.tasks, "--out", out)
+
+
+def contrast(paths: Paths, sizes: Sizes) -> list[Command]:
+    name = "english-sentences"
+    given = ["--steps", sizes.steps[name], "--batch", sizes.contrast_batch, "--device", sizes.device]
+    models = [paths.model("english"), paths.model(name)]
+    return [script("h200/contrastive.py", *models, *paths.texts, *given), score(paths, name)]
+
+
+def tune(model: str, *names: str, seeds: int = 0) -> Commands:
+    def commands(paths: Paths, sizes: Sizes) -> list[Command]:
+        given = [
+            "--names",
+            *(names or sizes.tuning_names),
+            "--jobs",
+            sizes.tuning_jobs,
+            "--epochs",
+            sizes.tuning_epochs,
+        ]
+        chosen = range(min(seeds or sizes.tuning_seeds, sizes.tuning_seeds))
+        return [
+            script("h200/encoder.py", "tune", paths.model(model), "--tasks", paths.tasks, *given, "--seeds", *chosen)
+        ]
+
+    return commands
+
+
+def score_gpt(paths: Paths, sizes: Sizes) -> list[Command]:
+    real = paths.inputs / "text" / sizes.real
+    given = ["--tasks", paths.tasks, "--real", real, "--out", paths.work / "english-gpt.scores.jsonl"]
+    return [script("h200/model_scores.py", "gpt", paths.model("english-gpt"), *given)]
+
+
+def tune_chinese(paths: Paths, sizes: Sizes) -> list[Command]:
+    """The bundled model, as a folder."""
+    model = paths.model("chinese")
+    convert = [] if (model / "config.json").exists() else [python("-m", "keel", "convert", "chinese", model)]
+    return [*convert, *tune("chinese", "MSRA, CRF", seeds=3)(paths, sizes)]
+
+
+STAGES = (
+    Stage("answers", answers, ("tasks", "answers"), share=0.3, results=("answers/*.json",)),
+    Stage(
+        "english-electra", pretrain("english-electra", "english.toml", "english"), ("tasks", "text"),
+        folders=("english-electra",),
+    ),
+    Stage(
+        "english", add_mlm, after=("english-electra",), folders=("english",), bundled=("english",),
+        results=("english.scores.jsonl",),
+    ),
+    Stage("english-tuned", tune("english"), after=("english",), share=0.3, results=("models/english.jsonl",)),
+    Stage(
+        "english-sentences", contrast, after=("english",), share=0.7, bundled=("english-sentences",),
+        results=("english-sentences.scores.jsonl",),
+    ),
+    Stage(
+        "english-gpt", pretrain("english-gpt", "english-gpt.toml", "english-gpt"), ("tasks", "text"),
+        after=("english-electra",), folders=("english-gpt",), bundled=("english-gpt",),
+    ),
+    Stage(
+        "entities", tune("english", "CoNLL-2003", seeds=3), after=("english-tuned",), share=0.3,
+        results=("models/english.jsonl",),
+    ),
+    Stage(
+        "electra-tuned", tune("english-electra", *GLUE, "CoNLL-2003", seeds=3), after=("english-tuned",), share=0.3,
+        results=("models/english-electra.jsonl",),
+    ),
+    Stage(
+        "chinese-entities", tune_chinese, ("tasks", "chinese"), after=("english-tuned",), share=0.3,
+        results=("models/chinese.jsonl",),
+    ),
+    Stage("gpt-scores", score_gpt, after=("english-gpt",), share=0.3, results=("english-gpt.scores.jsonl",)),
+)  # fmt: skip
+"""In order of priority."""
+
+
+def deliver(paths: Paths, stage: Stage) -> None:
+    """Pack the models of a finished stage below `results`, in parts; the name of a part begins with its priority."""
+    from packing import part_path
+
+    results = paths.work / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    for name in stage.bundled:
+        quantised = paths.work / "bundled" / name
+        quantise(paths.model(name), quantised)
+        pack(quantised, results / f"1-{name}-bundled", half=False)
+    for name in stage.folders:
+        target = results / f"2-{name}"
+        if not part_path(target, "packed").exists():
+            pack(paths.model(name), target)
+
+
+def quantise(source: Path, out: Path) -> None:
+    """Write the folder that can be bundled; its card still has to be written by hand."""
+    sys.path.append(str(ROOT / "benchmarks"))
+    from bundled_models import make
+
+    make(source, out)
+
+
+def finish_stage(work: Path, name: str) -> None:
+    (work / "done").mkdir(parents=True, exist_ok=True)
+    write(work / "done" / name, b"")
