@@ -296,6 +296,12 @@ def test_units_of_a_pretrained_model_are_those_of_its_run(tmp_path: Path) -> Non
         f"entities: {tmp_path / 'names.txt'}, of the model's pre-training",
         f"phrases: {tmp_path / 'm' / 'run' / 'phrases.txt'}, of the model's pre-training",
     ]
+    (tmp_path / "names.txt").unlink()
+    events.clear()
+    found = keel.figure("units", model=tmp_path / "m", text="in new york", on_event=events.append).to_dict()["units"]
+    assert "entity" not in found["levels"]
+    missing = f"{tmp_path / 'names.txt'}, the entities of the model's pre-training, is not there: give it by entities"
+    assert events[0]["text"] == missing
 
 
 def test_user_text_is_escaped_and_shown(tmp_path: Path) -> None:

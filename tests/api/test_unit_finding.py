@@ -164,6 +164,46 @@ def test_an_empty_list_is_refused_and_one_without_effect_noted(english_corpus: P
     assert "1 of 1 entity name not found in the text: Atlantis (is it the right file?)" in notes(events)
 
 
+def test_names_of_a_single_character_are_left_out(chinese_corpus: Path, tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_bytes("小明\n\n人\n小明\tPER\nA\n".encode("gb18030"))
+    _, events = learn(chinese_corpus, tmp_path / "m", entities=str(path))
+    assert f"{path}: 2 names of a single character left out: A, 人" in notes(events)
+    path.write_text("人\n", encoding="utf-8")
+    with pytest.raises(KeelError, match=r"names\.txt lists single characters only"):
+        learn(chinese_corpus, tmp_path / "n", entities=str(path))
+
+
+def test_levels_without_effect_are_noted(chinese_corpus: Path, names: Path, tagger: Path, tmp_path: Path) -> None:
+    def found(name: str, **settings: Any) -> list[str]:
+        parts = ("the phrase level masks", "the entity level masks", "never masked")
+        _, events = learn(chinese_corpus, tmp_path / name, **settings)
+        return [each for each in notes(events) if any(part in each for part in parts)]
+
+    entity, phrase = found("nothing")
+    assert entity.startswith("no entities are given (entities, entity_model)")
+    assert entity.endswith("masks words")
+    assert phrase.startswith("no phrases are given (phrases)")
+    assert [each.rpartition(" ")[2] for each in found("phrases", phrases=1)] == ["phrases"]
+    assert found("basic", phrase_share=0.0, entity_share=0.0) == []
+    never = found("shares", phrase_share=0.0, entity_share=0.0, phrases=1, entities=str(names))
+    assert [each.split(" are never masked")[0] for each in never] == ["the entities", "the phrases"]
+    (same,) = found("tagger", entity_model=str(tagger), phrases=1)  # it knows English names only
+    assert same.startswith("no entity differs")
+
+
+def test_phrases_join_chinese_words_where_chinese_is_one_of_the_languages(
+    english_corpus: Path, chinese_corpus: Path, tmp_path: Path
+) -> None:
+    learn(chinese_corpus, tmp_path / "alone", phrases=1)
+    learn({"en": english_corpus, "zh": chinese_corpus}, tmp_path / "both", phrases=1, pair_objective="none")
+    alone, both = (
+        {each for each in (tmp_path / name / "run" / "phrases.txt").read_text().split("\n") if each > "\u4e00"}
+        for name in ("alone", "both")
+    )
+    assert len(alone & both) > len(alone) / 2, "not pairs of characters"
+
+
 def test_an_interrupted_run_resumes_and_other_names_are_another_run(
     chinese_corpus: Path, names: Path, tmp_path: Path
 ) -> None:

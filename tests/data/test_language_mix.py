@@ -81,6 +81,14 @@ def test_languages_are_in_a_dict_or_in_names() -> None:
         sources_by_language([Path("de:a.txt"), Path("b.txt")])
 
 
+def test_a_name_that_is_no_code_before_a_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "b.txt"
+    path.write_text("text", encoding="utf-8")
+    for code in ("German", "DE", "d"):
+        with pytest.raises(UsageError, match=rf"b\.txt: '{code}' is no language code: write two or three lowercase"):
+            sources_by_language([Path("en:a.txt"), Path(f"{code}:{path}")])
+
+
 def test_shares_and_repeats_are_those_of_the_formula() -> None:
     sizes = [1000, 100, 10]
     assert smoothed_shares(sizes, 0.7) == pytest.approx(np.array(sizes) ** 0.7 / sum(size**0.7 for size in sizes))

@@ -108,7 +108,7 @@ def figure(
             raise UsageError(f"figure {name} does not depend on {option}: leave it out")
     if name in ("input", "units"):
         if not text.strip():
-            raise UsageError(f"figure {name} needs a text: give one with text")
+            raise UsageError(f"figure {name} needs a text: give one with --text")
         given["model"] = model or default_model("encoder", text, on_event)
     arguments = {option: value for option, value in given.items() if value}
     if "model" in arguments:
@@ -125,7 +125,12 @@ def figure(
 def _units(model: Any, source: ModelSource | None, named: dict[str, str], on_event: OnEvent) -> MaskingUnits:
     """The units by these files and models; those that are not named are those of the model's pre-training."""
     recorded = recorded_units(model, Path(source) if isinstance(source, str | Path) else None)
-    for option, path in recorded.items():
-        if option not in named:
-            note(on_event, f"{option.replace('_', ' ')}: {path}, of the model's pre-training")
+    for option in [each for each in recorded if each not in named]:
+        path, shown = recorded[option], option.replace("_", " ")
+        if Path(path).exists():
+            note(on_event, f"{shown}: {path}, of the model's pre-training")
+        else:
+            del recorded[option]
+            flag = f"--{option.replace('_', '-')}"
+            note(on_event, f"{path}, the {shown} of the model's pre-training, is not there: give it by {flag}")
     return read_units(**dict.fromkeys(UNIT_SOURCES, "") | recorded | named, on_event=on_event)

@@ -94,7 +94,7 @@ def pretrain(
             units = listed and with_phrases(listed, source, reading.phrases, report)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, units=units, on_event=report)
         if units:
-            report_units(tokens, units, run, report)
+            report_units(tokens, units, chosen, run, report)
         if not chosen.uses_subwords and (parent or reading.tokenizer not in TRAINED):  # made for another text
             warn_unknown_tokens(tokens.unknown_share, source, parent, report)
         training, held_out = _split(tokens, reading, plan, report)
@@ -272,7 +272,8 @@ def _mix(
         for language, share, count in zip(tokens.languages, shares, repeats, strict=True)
     )
     what = f"an epoch samples languages by their size to the power {smoothing:g}, and repeats their text"
-    note(report, f"{what}: {', '.join(listed)}; change with --text.language_smoothing")
+    if len(sizes) > 1:
+        note(report, f"{what}: {', '.join(listed)}; change with --text.language_smoothing")
     return mix_languages({language: learned for language, (learned, _) in halves.items()}, sizes, smoothing, seed)
 
 

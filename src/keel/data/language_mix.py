@@ -40,8 +40,13 @@ def sources_by_language(source: Any, text_column: str = "text") -> dict[str, Any
         language, file = split_language(str(item))
         found.setdefault(language, []).append(Path(file))
     if "" in found and len(found) > 1:
+        name = str(found[""][0])
+        before, _, file = name.partition(":")
+        if file and not os.path.exists(name) and os.path.exists(file):
+            remedy = "write two or three lowercase letters, such as de or zh-Hant"
+            raise UsageError(f"{name}: {before!r} is no language code: {remedy}")
         remedy = "write all files as en:FILE, or none"
-        raise UsageError(f"{found[''][0]} has no language before it, and other files have: {remedy}")
+        raise UsageError(f"{name} has no language before it, and other files have: {remedy}")
     return {} if "" in found else dict(found)
 
 

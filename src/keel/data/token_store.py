@@ -140,6 +140,12 @@ class Tokens:
         lowest_bytes = self._bounds.view(np.uint8)[::8]
         return np.append(np.flatnonzero(lowest_bytes & 1), len(self._bounds))
 
+    def levels_equal(self, first: int, second: int) -> bool:
+        """Whether the masking units of two levels (0 words, 1 phrases, 2 entities) are the same."""
+        assert self.units is not None
+        counts = np.bincount(self.units, minlength=8)
+        return not any(counts[code] for code in range(8) if code >> first & 1 != code >> second & 1)
+
     def unit_lengths(self) -> list[float]:
         """Mean number of tokens of a masking unit, for each level."""
         assert self.units is not None

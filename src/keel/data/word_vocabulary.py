@@ -57,7 +57,7 @@ def learn_words(
 
 def learn_phrase_list(corpus: Corpus, passes: int, on_event: OnEvent) -> list[str]:
     """The phrases of a corpus as lowercased text, such as "new york", sorted."""
-    chinese = corpus.language() == "zh"
+    chinese = "zh" in [part.language() for part in corpus.languages.values() or [corpus]]
     counted = _CountedWords(corpus, lowercase=True, accents=True, chinese=chinese, on_event=ignore)
     texts, counts, pairs = counted.phrases(passes)
     for first, second, both in np.concatenate(pairs).tolist():  # in the order of the passes
