@@ -141,7 +141,12 @@ def test_characters_with_their_position_in_the_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "form"),
-    [("the/DT cat/NN\na/DT dog/NN sat/VB\n", "slashes"), ("我们  希望  和平\n", "segmented"), ("Yes .\n", "text")],
+    [
+        ("the/DT cat/NN\na/DT dog/NN sat/VB\n", "slashes"),
+        ("我们  希望  和平\n", "segmented"),
+        ("我 在 北京 。\n" * 5, "segmented"),
+        ("Yes .\n", "text"),
+    ],
 )
 def test_the_inferred_format_is_reported_with_its_flag(tmp_path: Path, text: str, form: str) -> None:
     examples, (messages, *_) = read(tmp_path / "a.txt", text)

@@ -205,6 +205,7 @@ def test_without_a_model_for_the_language_one_must_be_named() -> None:
         ("42", "english", 1),
         ("今天天气很好", "chinese", 1),
         ("Он не видел лодку.", "", 0),
+        ("漢語很難學", "chinese", 2),  # traditional characters, which it has not learned
         ("谷に住む農夫は誰も見なかった。", "", 0),
         ("Ο αγρότης δεν είδε κανέναν.", "", 0),
     ],

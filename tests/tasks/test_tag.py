@@ -336,6 +336,8 @@ def test_a_text_is_cut_into_words(tmp_path: Path) -> None:
     given = model.predict(("在", "北", "京", "10"))
     assert (given.segmented_words[:2], given.to_dict()["text"]) == (["在", "北京"], "在北京10")
     assert model.predict("").to_dict()["segmented"] == []
+    mixed = model.predict("在ABC10")
+    assert mixed.words == tuple("在ABC10"), "a tag for each character, as in training"
     (tmp_path / "new.txt").write_text("在北京\n", encoding="utf-8")
     record = next(predict(model, tmp_path / "new.txt"))
     assert (record["segmented"], record["words"]) == (["在", "北京"], ["在", "北", "京"])

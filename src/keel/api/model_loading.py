@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from keel.data.language_detection import LANGUAGE_NAMES, LATIN, Language, detect_language
+from keel.data.language_detection import LANGUAGE_NAMES, LATIN, Language, detect_language, is_traditional
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.nearest_neighbors import VectorSpace
@@ -44,6 +44,9 @@ def default_model(kind: Kind, text: str, on_event: OnEvent) -> str:
             raise UsageError(f"{what}: choose a model with --model FOLDER")
         note(on_event, f"{what}: {name} is used, which has learned from English text alone")
     note(on_event, f"model: {name}, which comes with Keel; choose another one with --model")
+    if language == "zh" and is_traditional(text):
+        what = f"the text is in traditional characters, and {name} has learned simplified ones"
+        note(on_event, f"{what}: convert it first, for example with OpenCC (opencc -c t2s)")
     return name
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers
 
 from keel.data.sentence_splitting import CJK
-from keel.data.tokenizer_rules import WHITESPACE
+from keel.data.tokenizer_rules import WHITESPACE, bert_rules
 
 if TYPE_CHECKING:
     from keel.data.byte_bpe import BytePairs
@@ -157,7 +157,7 @@ class _Numbers(dict[str, int]):
 
 def _cutter(rules: dict[str, Any]) -> Callable[[str], list[str]] | None:
     """How text may be split under these rules; None if unknown."""
-    normalizer, cut, added = rules["normalizer"] or {}, rules["pre_tokenizer"] or {}, rules["added_tokens"]
+    normalizer, cut, added = bert_rules(rules), rules["pre_tokenizer"] or {}, rules["added_tokens"]
     if rules["model"].get("dropout") or any(
         token["normalized"] or token["single_word"] or re.search(rf"[\s{ALONE}]", token["content"]) for token in added
     ):

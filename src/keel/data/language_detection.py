@@ -33,6 +33,9 @@ CYRILLIC = re.compile("[\u0400-\u052f]")
 RUSSIAN = re.compile("[а-яё]", re.IGNORECASE)
 NOT_RUSSIAN = re.compile(r"ъ(?![еёюя])|\b(?:е|са|ще|че|й)\b", re.IGNORECASE)
 """Bulgarian, which has the same characters: ъ as a vowel, and words."""
+TRADITIONAL_SHARE = 0.1
+"""Share of characters without a place in GB2312 above which a text is in traditional characters, of which about a third
+differ from simplified ones."""
 LATIN_SCRIPT = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 SCRIPTS = (HAN, KANA, HANGUL, CYRILLIC, LATIN_SCRIPT)
 FOREIGN_LATIN = re.compile("[\u00c0-\u024f\u1e00-\u1eff](?<![äöüßéàâçèêëîïôûùœæñáíóúÄÖÜÉÀÂÇÈÊËÎÏÔÛÙŒÆÑÁÍÓÚŸÿ])")
@@ -120,6 +123,20 @@ def detect_language(text: str) -> Language:
 def is_unspaced(text: str) -> bool:
     """Whether a text is in a language without spaces between words."""
     return detect_language(text) in UNSPACED
+
+
+def is_traditional(text: str) -> bool:
+    """Whether a Chinese text is in traditional characters: many of them are in Big5 and not in GB2312."""
+    han = HAN.findall(text[:SAMPLE])
+    only = sum(_can_encode(each, "big5") and not _can_encode(each, "gb2312") for each in han)
+    return only > TRADITIONAL_SHARE * len(han)
+
+
+def _can_encode(character: str, encoding: str) -> bool:
+    try:
+        return bool(character.encode(encoding))
+    except UnicodeEncodeError:
+        return False
 
 
 def language_name(text: str) -> str:

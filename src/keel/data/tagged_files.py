@@ -25,6 +25,8 @@ CONLLU = {name: number for number, name in enumerate(FIELDS)}
 MAX_COLUMNS = 20
 LONG_CHINESE = 4
 """Average length in characters that Chinese words do not reach."""
+CHINESE_ENDS = frozenset("。！？…；”」』")
+"""Ends of Chinese sentences, which are no tags."""
 SLASHED = re.compile(r"\[?(.*?)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
 POSITIONED = re.compile(r"^(.)\d+$")
 """A character with its position in the word, as in Weibo's 口0."""
@@ -159,7 +161,8 @@ def infer_format(lines: Lines, path: Path) -> str:
         return "slashes"
     blank_lines = any(not line.strip() for _, line in lines[:5000])
     last = [row[-1] for row in rows]
-    several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
+    sentences = sum(field[-1:] in CHINESE_ENDS for field in last) * 2 > len(rows)
+    several, few = width > 1 and len(rows) > 1 and not sentences, len({*last}) * 2 < len(rows)
     sure = _are_entity_tags(last)
     if several and (sure or (even and (tabs or blank_lines or few or {*last} & {"O", "B", "S"}))):
         return "columns"

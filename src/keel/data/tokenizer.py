@@ -42,6 +42,7 @@ BETWEEN_CHINESE = re.compile(
 """Spaces that word segmentation has put between Chinese words."""
 AROUND_CHARACTERS = re.compile(f"(?<=[{CJK}\u3000-\u303f\uff00-\uffef]) | (?=[{CJK}\u3000-\u303f\uff00-\uffef])")
 """Spaces around Chinese characters; other scripts keep theirs at quotes and dashes."""
+WIDTHS = str.maketrans(tokenizer_rules.HALF_WIDTH)
 SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
 
 
@@ -142,7 +143,8 @@ class Tokenizer:
         words = list(words)
         chinese = detect_language("\n".join(words[:10_000])) == "zh" and any(map(SEVERAL_CHINESE.search, words))
         lowercase = all(word == word.lower() for word in words if word not in SPECIALS.values())
-        inner = tokenizer_rules.word_level(words, lowercase=lowercase, accents=True, cjk=not chinese)
+        narrow = chinese and all(map(tokenizer_rules.HALF_WIDTH.keys().isdisjoint, words))
+        inner = tokenizer_rules.word_level(words, lowercase=lowercase, accents=True, cjk=not chinese, half_width=narrow)
         return cls(inner, chinese_words=chinese)
 
     @classmethod
@@ -271,7 +273,15 @@ class Tokenizer:
     @property
     def lowercase(self) -> bool:
         """Whether text is lowercased."""
-        return bool((self._rules["normalizer"] or {}).get("lowercase", False))
+        return bool(tokenizer_rules.bert_rules(self._rules).get("lowercase", False))
+
+    def to_half_width(self, word: str) -> str:
+        """The word with Latin characters and digits in half width, if the rules say so."""
+        return word.translate(WIDTHS) if self._half_width else word
+
+    @cached_property
+    def _half_width(self) -> bool:
+        return tokenizer_rules.is_half_width(self._rules)
 
     def encode(self, text: str) -> Encoding:
         """Encode one text, without [CLS] and [SEP]."""
@@ -402,7 +412,7 @@ class Tokenizer:
             text = self._inner.decode(list(ids))
         if self._chinese_words:
             return BETWEEN_CHINESE.sub("", text)
-        spaced = (self._rules["normalizer"] or {}).get("handle_chinese_chars", False)
+        spaced = tokenizer_rules.bert_rules(self._rules).get("handle_chinese_chars", False)
         return AROUND_CHARACTERS.sub("", text) if spaced else text
 
     def fingerprint(self) -> str:

@@ -34,12 +34,19 @@ TOKENIZER_CONFIG: dict[Any, Any] = {
     "keel": {"chinese_words": bool, "phrases": [[str]]},
 }
 """What Keel reads of tokenizer_config.json and special_tokens_map.json."""
+HALF_WIDTH = {chr(code + 0xFEE0): chr(code) for code in (*range(48, 58), *range(65, 91), *range(97, 123))}
+"""Full-width Latin characters and digits to those of ASCII; punctuation, which Chinese uses in full width, stays."""
 WHITESPACE = r" \n\r\t\v\f\x00"
 """fastText's whitespace, as a regular expression: no Unicode spaces."""
 
 
-def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = True) -> tokenizers.Tokenizer:
-    """Tokenizer of a model with the rules of its kind: BERT's, GPT-2's, words or characters."""
+def make(
+    kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = True, half_width: bool = False
+) -> tokenizers.Tokenizer:
+    """Tokenizer of a model with the rules of its kind: BERT's, GPT-2's, words or characters.
+
+    With `half_width`, full-width Latin characters and digits are those of ASCII, except in byte-level BPE.
+    """
     inner = tokenizers.Tokenizer(model)
     if kind == "bpe":
         if lowercase:
@@ -48,9 +55,10 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
         inner.decoder = decoders.ByteLevel()
         inner.post_processor = processors.ByteLevel(trim_offsets=False)
         return inner
-    inner.normalizer = normalizers.BertNormalizer(
+    rules = normalizers.BertNormalizer(
         handle_chinese_chars=cjk and kind != "characters", strip_accents=not accents, lowercase=lowercase
     )
+    inner.normalizer = normalizers.Sequence([*_half_width_rules(), rules]) if half_width else rules
     if kind == "characters":
         inner.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
         inner.decoder = decoders.Fuse()
@@ -61,11 +69,31 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
     return inner
 
 
-def word_level(words: Iterable[str], *, lowercase: bool, accents: bool, cjk: bool) -> tokenizers.Tokenizer:
+def _half_width_rules() -> list[normalizers.Normalizer]:
+    return [normalizers.Replace(full, half) for full, half in HALF_WIDTH.items()]
+
+
+def bert_rules(rules: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the BertNormalizer of a tokenizer.json, also after `HALF_WIDTH`; others unchanged."""
+    normalizer = rules["normalizer"] or {}
+    parts = normalizer.get("normalizers", [])
+    return parts[-1] if is_half_width(rules) and parts[-1]["type"] == "BertNormalizer" else normalizer
+
+
+def is_half_width(rules: dict[str, Any]) -> bool:
+    """Whether the rules of a tokenizer.json begin with `HALF_WIDTH`."""
+    parts = (rules["normalizer"] or {}).get("normalizers", [])
+    pairs = [(part.get("pattern"), part.get("content")) for part in parts[:-1]]
+    return pairs == [({"String": full}, half) for full, half in HALF_WIDTH.items()]
+
+
+def word_level(
+    words: Iterable[str], *, lowercase: bool, accents: bool, cjk: bool, half_width: bool = False
+) -> tokenizers.Tokenizer:
     """Word-level tokenizer of the special tokens and these words, with BERT's rules."""
     vocab = {token: number for number, token in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
     model = models.WordLevel(vocab, unk_token=SPECIALS["unk"])
-    inner = make("words", model, lowercase=lowercase, accents=accents, cjk=cjk)
+    inner = make("words", model, lowercase=lowercase, accents=accents, cjk=cjk, half_width=half_width)
     return add_special_tokens(inner, SPECIALS.values())
 
 
@@ -195,8 +223,9 @@ def write_tokenizer(
     rules = json.loads(inner.to_str())
     kind = tokenizer_kind(rules)
     if kind == "wordpiece":
-        normalizer = rules["normalizer"] or {}
-        config["tokenizer_class"] = "BertTokenizer"
+        normalizer = bert_rules(rules)
+        # BertTokenizer of transformers has rules of its own and no others.
+        config["tokenizer_class"] = "PreTrainedTokenizerFast" if is_half_width(rules) else "BertTokenizer"
         config["do_lower_case"] = normalizer.get("lowercase", False)
         config["strip_accents"] = normalizer.get("strip_accents")
         config["tokenize_chinese_chars"] = normalizer.get("handle_chinese_chars", False)

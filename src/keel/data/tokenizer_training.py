@@ -31,6 +31,8 @@ LEAST_FITTED = 4096
 CHARACTER_COVERAGE = 0.99995
 """Share of a text that the characters of a WordPiece vocabulary cover, so that it is not spent on characters of other
 scripts that occur a few times: 60 characters cover 0.9995 of English, 300 this share, 2,000 all of it."""
+EAST_ASIAN = frozenset(("zh", "ja", "ko"))
+"""Languages whose texts have Latin characters and digits in full width, which are treated as those of ASCII."""
 PART = 1 << 16
 """Characters that are sampled together."""
 
@@ -68,11 +70,12 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     language = corpus.language()
     # Without accents, Hangul is taken apart, Hindi loses its vowels, and Japanese and Russian lose characters.
     accents = not lowercase or language not in (*LATIN, "zh", "") if settings.accents == "auto" else settings.accents
+    half_width = not EAST_ASIAN.isdisjoint({language, *corpus.languages})
     smallest = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32  # special tokens and bytes
     if settings.vocab_size < smallest:
         raise KeelError(f"a {kind} vocabulary of {settings.vocab_size} is too small: use at least {smallest}")
     if kind == "words":
-        from keel.data.word_vocabulary import learn_words  # imports Numba
+        from keel.data.word_vocabulary import WordRules, learn_words  # imports Numba
 
         found = {part.language() for part in corpus.languages.values()} or {language}
         chinese = "zh" in found
@@ -81,7 +84,8 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
         if "ja" in found:
             what = "the text looks like Japanese, whose words are not separated by spaces: a word is a whole phrase"
             note(on_event, f"{what}; use --text.tokenizer wordpiece or characters")
-        inner, phrases = learn_words(corpus, settings, lowercase, accents, chinese, on_event)
+        rules = WordRules(lowercase, accents, chinese=chinese, half_width=half_width)
+        inner, phrases = learn_words(corpus, settings, rules, on_event)
         return Tokenizer(inner, chinese_words=chinese, phrases=phrases if any(phrases) else ())
     if settings.phrases:
         raise UsageError(f"phrases consist of words: use --text.tokenizer words, not {kind}")
@@ -105,7 +109,7 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     size = settings.vocab_size
     if frequent:
         size = min(size, fitted_vocab_size(sum(len(line.encode()) for lines in texts for line in lines)))
-    tokenizer = Tokenizer(_train_subwords(texts, kind, size, min_count, lowercase, accents))
+    tokenizer = Tokenizer(_train_subwords(texts, kind, size, min_count, lowercase, accents, half_width))
     if frequent:
         rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < size else ""
         note(on_event, f"vocabulary: {len(tokenizer):,} BPE tokens{rare}; change with --text.vocabulary")
@@ -123,14 +127,14 @@ def fitted_vocab_size(text_bytes: int) -> int:
 
 
 def _train_subwords(
-    texts: list[list[str]], kind: Kind, size: int, min_count: int, lowercase: bool, accents: bool
+    texts: list[list[str]], kind: Kind, size: int, min_count: int, lowercase: bool, accents: bool, half_width: bool
 ) -> tokenizers.Tokenizer:
     """Train a subword or character tokenizer of at most `size` tokens on lists of lines; deterministic."""
     # BERT on byte-level BPE needs its five special tokens, GPT its end of text.
     specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
     settings: dict[str, Any] = {"vocab_size": size, "special_tokens": specials, "show_progress": False}
     unknown = SPECIALS["unk"]
-    new = partial(tokenizer_rules.make, kind, lowercase=lowercase, accents=accents)
+    new = partial(tokenizer_rules.make, kind, lowercase=lowercase, accents=accents, half_width=half_width)
     if kind == "bpe":
         inner, alphabet = new(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(min_frequency=min_count or 2, initial_alphabet=alphabet, **settings)

@@ -4,6 +4,7 @@ The library is queried once for each distinct character. Texts with characters w
 (combining characters that may be reordered) are left to the library.
 """
 
+import json
 import unicodedata
 from threading import Lock, local
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 from numba import njit
+
+from keel.data.tokenizer_rules import bert_rules
 
 # Action for a character: a code point below ALONE, 0 to drop it, or one of these flags with a code point or an index.
 ALONE, SEVERAL, SPACE, UNSUPPORTED, UNKNOWN = 1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25
@@ -39,7 +42,8 @@ class WordSplitter:
     def __init__(self, inner: tokenizers.Tokenizer, longest: int = LONGEST):
         self._normalizer, self._splitter = inner.normalizer, inner.pre_tokenizer
         self._longest = longest
-        self._reorders = self._normalizer.strip_accents is not False
+        rules = bert_rules({"normalizer": json.loads(inner.normalizer.__getstate__())})
+        self._reorders = rules["strip_accents"] is not False
         self._actions = np.full(0x110000, UNKNOWN, np.int32)  # [all characters]
         self._several = np.zeros((0, MAX_EXPANSION), np.int32)
         self._lock, self._local = Lock(), local()

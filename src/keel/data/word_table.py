@@ -9,6 +9,7 @@ import tokenizers
 from numba import njit
 
 from keel.data.ordered_map import ordered_map
+from keel.data.tokenizer_rules import bert_rules
 from keel.data.word_splitting import LONGEST, SplitTexts, WordSplitter, word_key
 
 MAX_WORDS = 5_000_000
@@ -91,7 +92,7 @@ class WordLookup:
     @classmethod
     def of(cls, inner: tokenizers.Tokenizer, rules: dict[str, Any]) -> "WordLookup | None":
         """Lookup of a tokenizer's words; None if its rules are not BERT's with a word-level model."""
-        normalizer, splitter, model = rules["normalizer"] or {}, rules["pre_tokenizer"] or {}, rules["model"]
+        normalizer, splitter, model = bert_rules(rules), rules["pre_tokenizer"] or {}, rules["model"]
         kinds = normalizer.get("type"), splitter.get("type"), model["type"]
         if kinds != ("BertNormalizer", "BertPreTokenizer", "WordLevel") or model["unk_token"] not in inner.get_vocab():
             return None

@@ -1,5 +1,6 @@
 """Word-level vocabulary, counted over a whole corpus."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,27 @@ if TYPE_CHECKING:
     from keel.data.tokenizer_training import TokenizerSettings
 
 
+@dataclass(frozen=True)
+class WordRules:
+    """How text is split into words and normalized."""
+
+    lowercase: bool
+    accents: bool
+    """Keep accents."""
+    chinese: bool = False
+    """Segment Chinese words by jieba."""
+    half_width: bool = False
+    """Full-width Latin characters and digits are those of ASCII."""
+
+
 def learn_words(
-    corpus: Corpus, settings: "TokenizerSettings", lowercase: bool, accents: bool, chinese: bool, on_event: OnEvent
+    corpus: Corpus, settings: "TokenizerSettings", rules: WordRules, on_event: OnEvent
 ) -> tuple[tokenizers.Tokenizer, list[list[str]]]:
     """Count all words of a corpus; keep the most frequent ones that occur often enough.
 
     Returns the tokenizer and, for each pass, the pairs of words that are joined to phrases, as "new york".
     """
-    counted = _CountedWords(corpus, lowercase=lowercase, accents=accents, chinese=chinese, on_event=on_event)
+    counted = _CountedWords(corpus, rules, on_event)
     table, size, min_count = counted.table, settings.vocab_size, settings.min_count
     distinct, total = table.size, int(table.counts.sum()) + counted.long
     if settings.phrases:
@@ -58,7 +72,7 @@ def learn_words(
 def learn_phrase_list(corpus: Corpus, passes: int, on_event: OnEvent) -> list[str]:
     """The phrases of a corpus as lowercased text, such as "new york", sorted."""
     chinese = "zh" in [part.language() for part in corpus.languages.values() or [corpus]]
-    counted = _CountedWords(corpus, lowercase=True, accents=True, chinese=chinese, on_event=ignore)
+    counted = _CountedWords(corpus, WordRules(True, True, chinese=chinese), ignore)
     texts, counts, pairs = counted.phrases(passes)
     for first, second, both in np.concatenate(pairs).tolist():  # in the order of the passes
         gap = "" if CHINESE.match(texts[first][-1]) or CHINESE.match(texts[second][0]) else " "
@@ -73,10 +87,16 @@ def learn_phrase_list(corpus: Corpus, passes: int, on_event: OnEvent) -> list[st
 class _CountedWords:
     """All words of a corpus, counted."""
 
-    def __init__(self, corpus: Corpus, *, lowercase: bool, accents: bool, chinese: bool, on_event: OnEvent):
+    def __init__(self, corpus: Corpus, rules: WordRules, on_event: OnEvent):
         self.corpus, self.workers = corpus, default_workers()
-        self.new_tokenizer = partial(word_level, lowercase=lowercase, accents=accents, cjk=not chinese)
-        self._prepare = space_chinese_words if chinese else list[str]
+        self.new_tokenizer = partial(
+            word_level,
+            lowercase=rules.lowercase,
+            accents=rules.accents,
+            cjk=not rules.chinese,
+            half_width=rules.half_width,
+        )
+        self._prepare = space_chinese_words if rules.chinese else list[str]
         self._splitter = WordSplitter(self.new_tokenizer([]))
         found = count_words(corpus.texts(), self._prepare, self._splitter, self.workers)
         self.table, self.long = found.table, found.long

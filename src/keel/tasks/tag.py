@@ -153,7 +153,9 @@ class TokenClassification(Task):
             fields["characters"] = character_units(list(subwords))
             fields["selected_words"] = np.array(selected_words, np.int64)
         if self.ngrams is not None:
-            fields["word_hashes"] = np.array(list(map(word_hash, subwords)), np.int64)[selected_words]
+            fields["word_hashes"] = np.array(
+                [word_hash(self.tokenizer.to_half_width(word)) for word in subwords], np.int64
+            )[selected_words]
         return self.collate_inputs(
             examples,
             PackedInputs.from_inputs(inputs, np.array(counts)),
@@ -167,6 +169,8 @@ class TokenClassification(Task):
 
     def split_into_words(self, example: Example) -> tuple[str, ...]:
         """The words of an example; Chinese text is split into characters, or into words for parts of speech."""
+        if not example.words and is_segmentation(self.labels):  # a tag for each character, of 1998 and ABC too
+            return tuple("".join(example.text.split()))
         return example.words or tuple(split_words(example.text, chinese_words=self.scheme == "none"))
 
     def word_windows(self, parts: list[list[int]]) -> list[tuple[range, range]]:
