@@ -94,7 +94,13 @@ def start_claim(number: int, jobs: CurrentJobs) -> dict[str, Any]:
     """Run the experiment of a claim."""
     if number not in CLAIMS:
         raise NotFound(f"there is no claim {number}: choose one of the list")
-    return {"job": jobs.start(["claim", str(number)])}
+    return {"job": jobs.start(number).id}
+
+
+@router.get("/jobs")
+def list_jobs(jobs: CurrentJobs) -> dict[str, Any]:
+    """Running and recent experiments, the newest first."""
+    return {"jobs": [job.to_dict() for job in jobs.all()]}
 
 
 @router.get("/jobs/{id}")
@@ -106,8 +112,9 @@ def job_state(id: str, jobs: CurrentJobs) -> dict[str, Any]:
 @router.delete("/jobs/{id}")
 def cancel_job(id: str, jobs: CurrentJobs) -> dict[str, Any]:
     """End an experiment."""
-    jobs.cancel(id)
-    return jobs.get(id).to_dict()
+    job = jobs.get(id)
+    job.cancel()
+    return job.to_dict()
 
 
 @router.get("/files")
