@@ -45,7 +45,7 @@ def test_a_job_has_the_result_of_its_command() -> None:
         (["/nowhere/at/all"], "/nowhere/at/all"),
     ],
 )
-def test_a_job_that_goes_wrong_ends_and_says_why(command: list[str], error: str) -> None:
+def test_a_failed_job_ends_with_a_reason(command: list[str], error: str) -> None:
     jobs = Jobs(command)
     for _ in range(MAX_JOBS + 1):
         state = finished(jobs.start(1))

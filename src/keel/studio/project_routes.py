@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import FileResponse
 
 from keel.api.evaluation import evaluate
-from keel.api.training_runs import RunComparison, runs
+from keel.api.training_runs import runs
 from keel.checks import check
 from keel.claims import CLAIMS
 from keel.errors import UsageError
@@ -47,7 +47,7 @@ def list_models(workspace: CurrentWorkspace) -> dict[str, Any]:
 @router.get("/runs")
 def list_runs(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All training runs."""
-    return {"runs": [_run_facts(entry) for entry in workspace.listings().runs.values()]}
+    return workspace.without_paths({"runs": [_run_facts(entry) for entry in workspace.listings().runs.values()]})
 
 
 @router.post("/runs")
@@ -56,7 +56,7 @@ def compare_runs(given: RunsRequest, workspace: CurrentWorkspace) -> dict[str, A
     known = workspace.listings().runs
     found = runs([find(known, id, "run").path for id in given.ids])
     tables = {"results": found.result_table(), "settings": found.settings_table()}
-    return {**_without_paths(found), **tables}
+    return workspace.without_paths({**found.to_dict(), **tables})
 
 
 @router.get("/reports")
@@ -160,9 +160,9 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
 
 def _run_facts(entry: Entry) -> dict[str, Any]:
     """A line of the list of runs; a log that cannot be read has the reason as its "error"."""
-    log = entry.path / "run" / "log.jsonl"
-    facts: dict[str, Any] = {"id": entry.id, "name": entry.path.name, "updated": log.stat().st_mtime, "error": ""}
+    facts: dict[str, Any] = {"id": entry.id, "name": entry.path.name, "updated": 0.0, "error": ""}
     try:
+        facts["updated"] = (entry.path / "run" / "log.jsonl").stat().st_mtime
         found = runs(entry.path).runs
     except (ValueError, OSError) as error:
         return {**facts, "error": str(error), "verb": "", "steps": 0, "seconds": 0.0, "complete": False}
@@ -173,12 +173,6 @@ def _run_facts(entry: Entry) -> dict[str, Any]:
         "seconds": sum(each.seconds for each in found),
         "complete": all(each.complete for each in found),
     }
-
-
-def _without_paths(found: RunComparison) -> dict[str, Any]:
-    """The runs as plain data, without the paths of this machine."""
-    plain = found.to_dict()
-    return {**plain, "runs": [{**each, "folder": Path(each["folder"]).name} for each in plain["runs"]]}
 
 
 def _report_facts(entry: Entry) -> dict[str, Any]:
