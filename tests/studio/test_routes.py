@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import keel
+from keel.studio import workspace
 
 BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
 
@@ -153,7 +154,10 @@ def test_runs_and_reports(client: TestClient) -> None:
     assert page.headers["content-security-policy"].startswith("sandbox ")
 
 
-def test_a_damaged_run_is_listed_with_its_reason(client: TestClient, project: Path) -> None:
+def test_a_damaged_run_is_listed_with_its_reason(
+    client: TestClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "FRESH", -1.0)
     folder = project / "models" / "odd"
     shutil.copytree(project / "models" / "gpt", folder)
     try:
