@@ -25,7 +25,7 @@ from keel.events import OnEvent, ignore, note
 from keel.formats import huggingface
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.formats.model_folder import TARGET
-from keel.formats.registry import read_model
+from keel.formats.registry import read_model, read_outline
 from keel.formats.stored_model import (
     LABEL_COUNTS,
     StoredModel,
@@ -149,6 +149,12 @@ class Model:
             sentence_pooling=stored.sentence_pooling,
             missing=stored.missing,
         )
+
+    @classmethod
+    def outline(cls, folder: str | Path) -> Self:
+        """A model without the values of its weights, to see what it is: settings, sizes, labels and model card. Of a
+        file of vectors, the tokenizer has the first words only."""
+        return cls.from_stored(read_outline(folder), Path(folder))
 
     @classmethod
     def of_vectors(cls, vectors: Vectors, *, title: str = "") -> Self:
@@ -365,8 +371,9 @@ def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, 
             modules = _modules(encoder, objective, task)
             for module in modules:
                 names = module.state_dict().keys() & stored.tensors.keys()
-                module.load_state_dict({name: stored.tensors[name] for name in names}, strict=False, assign=True)
-        if not any(parameter.is_meta for module in modules for parameter in module.parameters()):
+                found = {name: stored.tensors[name] for name in names if not stored.lacks_shape(name)}
+                module.load_state_dict(found, strict=False, assign=True)
+        if stored.is_outline or not any(parameter.is_meta for module in modules for parameter in module.parameters()):
             break
     return encoder, objective, task
 

@@ -143,3 +143,33 @@ def test_what_is_no_run_is_refused(folder: Path, tmp_path: Path) -> None:
         RunLog.read(log)
     log.write_text('{"event": "start", "verb": "finetune"}\n{"event": "st')  # still being written
     assert RunLog.read(log).verb == "finetune"
+
+
+STEP = {
+    "event": "step",
+    "step": 1,
+    "steps": 2,
+    "seconds_per_step": 0.1,
+    "losses": {},
+    "loss": 1.0,
+    "lr": 0.1,
+    "time": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({name: value for name, value in STEP.items() if name != "seconds_per_step"}),
+        json.dumps(STEP | {"step": 2, "loss": "high"}),
+        json.dumps(STEP | {"losses": None}),
+        json.dumps({"event": "checkpoint", "step": 1}),
+        json.dumps({"event": "scores", "on": "dev"}),
+        '{"event": "note", "text": "caf\xff',
+    ],
+)
+def test_a_damaged_event_is_named_by_its_line(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(f'{json.dumps(STEP)}\n{line}\n{{"event": "note"}}\n'.encode("latin-1"))
+    with pytest.raises(KeelError, match=r"log\.jsonl:2: "):
+        RunLog.read(log)

@@ -1,6 +1,7 @@
 """Every member of FORMATS is detected, read, described and, where it is written, written without loss."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 import keel
 from keel.api.model_loading import load_vectors
 from keel.cli import main
-from keel.formats.registry import FORMATS, find_format, output_format
-from keel.formats.stored_model import Format
+from keel.formats.registry import FORMATS, find_format, output_format, read_outline
+from keel.formats.stored_model import Format, Vectors
+from keel.formats.vector_files import write_vectors
+from keel.formats.vector_lines import Layout
 from keel.model import Model
 from keel.systems.fasttext import FastText
 
@@ -70,3 +73,36 @@ def test_every_format_that_is_written(format: Format, samples: dict[str, Path], 
     with pytest.raises(keel.UsageError, match="overwrite"):
         keel.convert(samples[format.name], out)
     keel.convert(samples[format.name], out, overwrite=True)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+def test_an_outline_has_everything_but_values(format: Format, samples: dict[str, Path]) -> None:
+    path = samples[format.name]
+    outline, model = Model.outline(path), Model.load(path, device="cpu")
+    assert (outline.system, outline.label_names, outline.missing) == (model.system, model.label_names, model.missing)
+    shapes, expected = ({name: tensor.shape for name, tensor in each.tensors().items()} for each in (outline, model))
+    assert shapes == expected
+    assert outline.encoder.vocab_size == model.encoder.vocab_size
+    if format.outline is not None:
+        assert all(tensor.is_meta for tensor in outline.encoder.parameters())
+
+
+def test_an_outline_reads_no_weights(samples: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(samples["Keel folder"], tmp_path / "damaged")
+    weights = folder / "model.safetensors"
+    contents = bytearray(weights.read_bytes())
+    contents[-1] ^= 1
+    weights.write_bytes(contents)
+    with pytest.raises(keel.KeelError, match="checksum"):
+        Model.load(folder)
+    assert Model.outline(folder).tensors().keys() == Model.load(samples["Keel folder"]).tensors().keys()
+
+
+def test_an_outline_of_vectors_has_the_first_words(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(300)]
+    layouts: dict[str, Layout] = {"a.vec": "text", "a.bin": "binary", "a.glove": "glove"}
+    for name, layout in layouts.items():
+        write_vectors(tmp_path / name, Vectors(words, np.ones((300, 4), np.float32)), layout=layout)
+        outline = read_outline(tmp_path / name)
+        assert outline.vocab_size == 300 + len(outline.tokenizer.special_ids)
+        assert [outline.tokenizer.token_of(id) for id in range(len(outline.tokenizer))][-300:] == words

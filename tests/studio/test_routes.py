@@ -1,5 +1,6 @@
 import base64
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import keel
+from keel.studio import workspace
 
 BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
 
@@ -143,13 +145,35 @@ def test_runs_and_reports(client: TestClient) -> None:
     found = post(client, "runs", ids=[BERT, GPT])
     assert len(found["runs"]) == 2
     assert found["runs"][0]["curves"]["training loss"]
-    assert not any("/" in run["folder"] for run in found["runs"])
+    assert [run["folder"] for run in found["runs"]] == [BERT, GPT]
     (report,) = client.get("/api/reports").json()["reports"]
     assert report["systems"] == ["onehot"]
     assert post(client, "report", id=report["id"])["cells"][0]["row"] == "onehot"
     page = client.get(f"/reports/{report['id']}")
     assert page.text.startswith("<!DOCTYPE html>")
     assert page.headers["content-security-policy"].startswith("sandbox ")
+
+
+def test_a_damaged_run_is_listed_with_its_reason(
+    client: TestClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "FRESH", -1.0)
+    folder = project / "models" / "odd"
+    shutil.copytree(project / "models" / "gpt", folder)
+    try:
+        with open(folder / "run" / "log.jsonl", "a", encoding="utf-8") as log:
+            log.write('{"event": "step", "step": 9}\n{"event": "note"}\n')
+        listed = {each["id"]: each for each in client.get("/api/runs").json()["runs"]}
+        assert listed[GPT]["complete"]
+        odd = listed["project/models/odd"]
+        assert odd["error"].startswith("project/models/odd/run/log.jsonl:")
+        assert not odd["complete"]
+        answer = client.post("/api/runs", json={"ids": ["project/models/odd"]})
+        assert answer.status_code == 400
+        assert str(project.parent) not in answer.text
+    finally:
+        shutil.rmtree(folder)
+    assert str(project.parent) not in client.post("/api/runs", json={"ids": [BERT, CLASSIFIER]}).text
 
 
 def test_data_files(client: TestClient, project: Path) -> None:

@@ -164,7 +164,7 @@ def _read_runs(folder: Path, name: str) -> Iterator[TrainingRun]:
         if not several:
             scores |= {key: value for key, value in card.get("scores", {}).items() if _is_scores(value)}
         yield TrainingRun(
-            name=f"{name}, {own[0]['run'] if own else fit.name}" if several else name,
+            name=f"{name}, {(own[0].get('run') if own else '') or fit.name}" if several else name,
             folder=folder,
             verb=log.verb,
             settings=_settings(state, card, fit),

@@ -48,8 +48,8 @@ class Settings(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Contents:
-    """The contents of a fastText file."""
+class Dictionary:
+    """The settings and the dictionary of a fastText file."""
 
     settings: Settings
     words: list[str]
@@ -60,6 +60,22 @@ class Contents:
     """Training tokens."""
     kept_buckets: np.ndarray | None = None
     """In a pruned dictionary, the bucket of each n-gram row; all other buckets were dropped."""
+
+    @property
+    def input_rows(self) -> int:
+        """Rows of the input matrix: words and n-grams."""
+        return len(self.words) + (self.settings.buckets if self.kept_buckets is None else len(self.kept_buckets))
+
+    @property
+    def output_rows(self) -> int:
+        """Rows of the output matrix."""
+        return len(self.labels if self.settings.model == SUPERVISED else self.words)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contents(Dictionary):
+    """The contents of a fastText file."""
+
     inputs: np.ndarray  # [words + n-grams, width]
     outputs: np.ndarray  # [labels or words, width]
 
@@ -74,6 +90,13 @@ def read_contents(path: str | Path) -> Contents:
     path = Path(path)
     with open_guarded(path, "use a smaller model") as file:
         return _contents(_Reader(path, file))
+
+
+def read_dictionary(path: str | Path) -> Dictionary:
+    """Read a .bin or .ftz file as far as its matrices."""
+    path = Path(path)
+    with open_guarded(path, "use a smaller model") as file:
+        return _dictionary(_Reader(path, file))
 
 
 def write_contents(file: IO[bytes], contents: Contents) -> None:
@@ -145,7 +168,7 @@ class _Reader:
         return found
 
 
-def _contents(reader: _Reader) -> Contents:
+def _dictionary(reader: _Reader) -> Dictionary:
     path = reader.path
     magic, version = reader.numbers("2i")
     if magic != MAGIC:
@@ -175,18 +198,7 @@ def _contents(reader: _Reader) -> Contents:
         if not np.array_equal(np.sort(rows), np.arange(pruned)) or (pruned and not buckets.min() >= 0):
             raise reader.damaged("its pruned n-grams have no rows")
         kept_buckets[rows] = buckets
-    (quantised,) = reader.numbers("?")
-    if pruned >= 0 and not quantised:
-        what = "is pruned but not quantised, which fastText no longer supports"
-        raise KeelError(f"{path} {what}: download a newer model")
-    inputs = _matrix(reader, quantised, words + (settings.buckets if pruned < 0 else pruned), settings.width)
-    rows = labels if settings.model == SUPERVISED else words
-    outputs = _matrix(reader, reader.numbers("?")[0] and quantised, rows, settings.width)
-    if reader.at < len(reader.rest) or reader.file.read(1):
-        raise reader.damaged("data follows the model")
-    if not (np.isfinite(inputs).all() and np.isfinite(outputs).all()):
-        raise KeelError(f"{path} contains NaN or infinity: train it again")
-    return Contents(
+    return Dictionary(
         settings=settings,
         words=_names(names[:words]),
         word_counts=counts[:words],
@@ -194,9 +206,23 @@ def _contents(reader: _Reader) -> Contents:
         label_counts=counts[words:],
         tokens=tokens,
         kept_buckets=kept_buckets,
-        inputs=inputs,
-        outputs=outputs,
     )
+
+
+def _contents(reader: _Reader) -> Contents:
+    path, found = reader.path, _dictionary(reader)
+    (quantised,) = reader.numbers("?")
+    if found.kept_buckets is not None and not quantised:
+        what = "is pruned but not quantised, which fastText no longer supports"
+        raise KeelError(f"{path} {what}: download a newer model")
+    width = found.settings.width
+    inputs = _matrix(reader, quantised, found.input_rows, width)
+    outputs = _matrix(reader, reader.numbers("?")[0] and quantised, found.output_rows, width)
+    if reader.at < len(reader.rest) or reader.file.read(1):
+        raise reader.damaged("data follows the model")
+    if not (np.isfinite(inputs).all() and np.isfinite(outputs).all()):
+        raise KeelError(f"{path} contains NaN or infinity: train it again")
+    return Contents(**vars(found), inputs=inputs, outputs=outputs)
 
 
 def _names(raw: list[bytes]) -> list[str]:

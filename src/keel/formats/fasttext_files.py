@@ -5,12 +5,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
-from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fasttext, read_contents, write_contents
+from keel.formats.fasttext_binary import (
+    SUPERVISED,
+    Contents,
+    Dictionary,
+    Settings,
+    is_fasttext,
+    read_contents,
+    read_dictionary,
+    write_contents,
+)
 from keel.formats.stored_model import LABEL_COUNTS, Format, StoredModel, label_settings
 from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import LABEL_PREFIX, LabelLoss
@@ -23,6 +33,18 @@ CBOW, SKIPGRAM = 1, 2
 def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
     """Read a fastText model; its tokens are separated by whitespace."""
     contents = read_contents(path)
+    return _stored(contents, torch.from_numpy(contents.inputs), torch.from_numpy(contents.outputs))
+
+
+def read_outline(path: Path) -> StoredModel:
+    """Read a fastText model as far as its matrices."""
+    found = read_dictionary(path)
+    rows = found.input_rows, found.output_rows
+    inputs, outputs = (torch.empty(count, found.settings.width, device="meta") for count in rows)
+    return _stored(found, inputs, outputs)
+
+
+def _stored(contents: Dictionary, inputs: Tensor, outputs: Tensor) -> StoredModel:
     settings, words = contents.settings, len(contents.words)
     tokenizer = Tokenizer.from_whitespace_words(
         name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for name in contents.words
@@ -43,7 +65,6 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         label_loss=LOSSES[settings.loss] if supervised else "softmax",
     )
     special = len(tokenizer) - words
-    inputs, outputs = torch.from_numpy(contents.inputs), torch.from_numpy(contents.outputs)
     grams = inputs[words:]
     tensors = {"encoder.words.weight": torch.cat([inputs.new_zeros(special, settings.width), inputs[:words]])}
     if contents.kept_buckets is not None:
@@ -57,7 +78,7 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         kind = MultiLabel() if system.label_loss == "one-vs-all" else SingleLabel()
         config = label_settings(names, kind.problem_type)
         config["keel"] = {"task": {LABEL_COUNTS: contents.label_counts.tolist()}}
-        tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
+        tensors |= {"classifier.weight": outputs, "classifier.bias": outputs.new_zeros(len(names))}
     elif LOSSES[settings.loss] == "negative":
         tensors["contexts"] = torch.cat([outputs.new_zeros(special, settings.width), outputs])
     return StoredModel(system=system, tokenizer=tokenizer, vocab_size=len(tokenizer), tensors=tensors, config=config)
@@ -133,6 +154,7 @@ FASTTEXT = Format(
     name="fastText",
     detect=is_fasttext,
     read=read,
+    outline=read_outline,
     write=write,
     system=lambda path: FastText,
     suffixes=(".bin",),

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -72,11 +73,12 @@ FOREIGN_FIELDS = (
 """Fields of another's config.json that are copied to a converted folder."""
 
 
-def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
-    """Read a folder's settings and weights, all or nothing; `pickled` also reads the tensors of a .bin file."""
+def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False, values: bool = True) -> StoredModel:
+    """Read a folder's settings and weights, all or nothing; `pickled` also reads the tensors of a .bin file. Without
+    `values`, tensors have names and shapes only, from the headers of the files."""
     config = _read_config(folder)
     architecture = folder_architecture(config)
-    weights = model_folder.read_weights(folder, pickled)
+    weights = model_folder.read_weights(folder, pickled, values=values)
     names = {name: architecture.current_name(upgrade_tensor_name(name)) for name in weights}
     # A class's own name for a tensor comes last, before one of the body that it does not use.
     stored = {names[name]: weights[name] for name in sorted(weights, key=lambda name: names[name] != name)}
@@ -108,7 +110,8 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     wanted = {ours: tensor for ours, tensor in complete.items() if architecture.parts_of([ours]) & parts}
     tensors = _translate(architecture, found, wanted, folder)
     if "keel" in config and (folder / EXTRA).exists():
-        extra = model_folder.read_tensors(folder / EXTRA)
+        read_file = model_folder.read_tensors if values else model_folder.read_outlines
+        extra = read_file(folder / EXTRA)
         tensors |= {upgrade_tensor_name(name): tensor for name, tensor in extra.items()}
     readme = folder / "README.md"
     return StoredModel(
@@ -210,7 +213,9 @@ def _drop_tied(architecture: Architecture, found: dict[str, Tensor], folder: Pat
     """Remove the copies of tied tensors, after comparing them with the originals."""
     for copy, original in architecture.ties.items():
         tensor = found.pop(copy, None)
-        if tensor is not None and not torch.equal(found.setdefault(original, tensor), tensor):
+        if tensor is None or found.setdefault(original, tensor).is_meta:
+            continue
+        if not torch.equal(found[original], tensor):
             what = f"{copy} differs from {original}; Keel's {architecture.system.__name__} ties the two"
             raise KeelError(f"{folder}: {what} and cannot hold this model")
 
@@ -231,6 +236,8 @@ def _translate(
         parts = {name: architecture.to_ours(ours, found[name]) for name in sources[ours]}
         for name, tensor in parts.items():
             shape = (len(model) // len(parts) or len(tensor), *model.shape[1:])
+            if tensor.is_meta and not tensor.numel():  # a quantised matrix, whose number of columns is not stored
+                parts[name] = tensor = tensor.new_empty(shape)
             if tensor.shape != shape or tensor.is_floating_point() != model.is_floating_point():
                 needed = "floating-point numbers" if model.is_floating_point() else "integers"
                 what = f"{name} is {_describe(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
@@ -281,10 +288,14 @@ def recorded_optimizer(folder: Path) -> str:
     return _config_of(folder).get("keel", {}).get("card", {}).get("recipe", {}).get("train", {}).get("optimizer", "")
 
 
-KEEL_FOLDER = Format(name="Keel folder", detect=is_keel_folder, read=read, write=convert, system=_system_of)
+OUTLINE = partial(read, values=False)
+KEEL_FOLDER = Format(
+    name="Keel folder", detect=is_keel_folder, read=read, outline=OUTLINE, write=convert, system=_system_of
+)
 HUGGINGFACE_FOLDER = Format(
     name="Hugging Face folder",
     detect=lambda path: (path / "config.json").is_file() and not is_keel_folder(path),
     read=read,
+    outline=OUTLINE,
     system=_system_of,
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from keel.data.folder_json import AGAIN, check_schema, read_json
 from keel.errors import KeelError, UsageError
-from keel.formats.quantization import DAMAGED, dequantize, quantize
+from keel.formats.quantization import CODES, DAMAGED, STEPS, dequantize, quantize
 from keel.training.checkpoint import write_folder
 
 STAGED = ".staged"
@@ -119,10 +119,30 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise KeelError(f"{path} has damaged quantised weights: download or copy the file again ({error})") from None
 
 
-def read_weights(folder: Path, pickled: bool) -> dict[str, Tensor]:
-    """All tensors of a folder, in one file or in shards; a pickle is opened only if `pickled`, for its tensors."""
+def read_outlines(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file without their values, on the meta device, from its header; a quantised matrix
+    has no columns, as their number is not stored."""
+    try:
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {
+                name: torch.empty(each.get_shape(), dtype=_outline_dtype(each.get_dtype()), device="meta")
+                for name, each in slices.items()
+            }
+    except (SafetensorError, OSError, ValueError) as error:
+        raise KeelError(f"{path} {_fault(path, error)}") from None
+    packed = {name.removesuffix(CODES) for name in found if name.endswith(CODES)}
+    matrices = {name: found[name + STEPS].new_empty(len(found[name + STEPS]), 0) for name in packed}
+    parts = {name + part for name in packed for part in (CODES, STEPS)}
+    return matrices | {name: tensor for name, tensor in found.items() if name not in parts}
+
+
+def read_weights(folder: Path, pickled: bool, *, values: bool = True) -> dict[str, Tensor]:
+    """All tensors of a folder, in one file or in shards; a pickle is opened only if `pickled`, for its tensors. Without
+    `values`, as by `read_outlines`."""
     if files := _files(folder, WEIGHTS) or _files(folder, QUANTIZED):
-        return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
+        read_file = read_tensors if values else read_outlines
+        return {name: tensor for path in files for name, tensor in read_file(path).items()}
     pickles = _files(folder, PICKLE)
     if not pickles:
         raise KeelError(f"{folder} is not a model folder: it has no {WEIGHTS}")
@@ -150,6 +170,11 @@ def _files(folder: Path, name: str) -> list[Path]:
     if "weight_map" not in names:
         raise KeelError(f"{index} lacks 'weight_map', the file of each tensor: {AGAIN}")
     return [folder / Path(shard).name for shard in sorted({*names["weight_map"].values()})]
+
+
+def _outline_dtype(name: str) -> torch.dtype:
+    """A dtype of the same kind as this one of safetensors: floating-point numbers or integers."""
+    return torch.float32 if name.startswith(("F", "BF")) else torch.int32
 
 
 def _checksum(tensor: Tensor) -> int:

@@ -35,6 +35,13 @@ def read_model(path: str | Path, on_event: OnEvent = ignore, *, pickled: bool = 
     return huggingface.read(path, on_event, pickled=pickled)
 
 
+def read_outline(path: str | Path) -> StoredModel:
+    """A model without the values of its weights, for a listing: its header instead of all of a file."""
+    path = locate(path)
+    found = find_format(path)
+    return found.outline(path) if found and found.outline else read_model(path)
+
+
 def check_output(path: str | Path) -> None:
     """Refuse an output with the suffix of a file that Keel does not write."""
     suffix = Path(path).suffix

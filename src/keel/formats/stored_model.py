@@ -75,6 +75,15 @@ class StoredModel:
         return self.config.get("keel", {}).get("task", {})
 
     @property
+    def is_outline(self) -> bool:
+        """Whether the tensors have no values."""
+        return any(tensor.is_meta for tensor in self.tensors.values())
+
+    def lacks_shape(self, name: str) -> bool:
+        """Whether a tensor of an outline is a quantised matrix, whose number of columns is not stored."""
+        return self.tensors[name].is_meta and not self.tensors[name].numel()
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Parts of a complete pre-trained model that the tensors lack."""
         architecture = architecture_of(self.system)
@@ -131,6 +140,9 @@ class Format:
     """Whether a file or folder has this format, by its first bytes or its files."""
     read: Callable[..., StoredModel]
     """`read(path, on_event, pickled=False)`: all of it, or an error; `pickled` allows tensors from a pickle."""
+    outline: Callable[[Path], StoredModel] | None = None
+    """All but the values of the tensors, which are on the meta device, from settings and headers; of a file of vectors,
+    with its first words only. None: `read` is fast enough."""
     write: Callable[[Path, StoredModel, bool], None] | None = None
     """`write(path, stored, overwrite)`: write, read back and compare; None: Keel only reads this format."""
     system: Callable[[Path], type[System]]

@@ -30,6 +30,8 @@ from keel.training.checkpoint import atomic_file
 
 BLOCK = 1 << 20
 """Bytes that are read at once."""
+FIRST_WORDS = 1 << 22
+"""Bytes whose words are read for an outline."""
 LONGEST = 1 << 26
 """Bytes of the longest plausible line."""
 WHITESPACE = re.compile(r"[ \t\n\r\v\f]")  # what ends a word in these files; other Unicode spaces do not
@@ -44,12 +46,7 @@ def read_vectors(path: str | Path, on_event: OnEvent = ignore) -> Vectors:
     path = Path(path)
     with open_guarded(path, "use a file with fewer words") as file:
         sample = file.read(SAMPLE)
-        header = detect_header(sample)
-        if header is None:
-            raise KeelError(f"{path} {not_vectors(sample)}")
-        if not header.plausible:
-            what = f"the first line says {header.count} words of {header.width} numbers, which is not plausible"
-            raise KeelError(f"{path}:1: {what}: download or copy the file again")
+        header = _header(path, sample)
         table = _Table(path, header.width)
         blocks = chain([sample[header.start :]], iter(lambda: file.read(BLOCK), b""))
         (_read_binary if header.layout == "binary" else _read_text)(blocks, table, header)
@@ -85,6 +82,17 @@ def layout_of(path: str | Path) -> Layout | None:
     """The layout of a word vector file by its first bytes; None for any other file, a folder or what is unreadable."""
     header = detect_header(first_bytes(path, SAMPLE))
     return header.layout if header is not None and header.certain and header.plausible else None
+
+
+def _header(path: Path, sample: bytes) -> VectorHeader:
+    """The layout and the sizes of a file that begins with this sample."""
+    header = detect_header(sample)
+    if header is None:
+        raise KeelError(f"{path} {not_vectors(sample)}")
+    if not header.plausible:
+        what = f"the first line says {header.count} words of {header.width} numbers, which is not plausible"
+        raise KeelError(f"{path}:1: {what}: download or copy the file again")
+    return header
 
 
 class _Table:
@@ -264,6 +272,39 @@ def read_as_model(path: Path, on_event: OnEvent = ignore, *, pickled: bool = Fal
     return stored_vectors(read_vectors(path, on_event))
 
 
+def read_outline(path: Path) -> StoredModel:
+    """The sizes of a word vector file and its first words. Files of GloVe do not say how many words they have: their
+    lines are counted."""
+    with open_guarded(path, "use a file with fewer words") as file:
+        sample = file.read(FIRST_WORDS)
+        header = _header(path, sample[:SAMPLE])
+        tokenizer = Tokenizer.from_words(_first_words(sample, header))
+        count = header.count
+        if count is None:
+            count = sample.count(b"\n") + sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
+    vocab_size = max(count + len(tokenizer.special_ids), len(tokenizer))
+    return StoredModel(
+        system=Word2vec(width=header.width),
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        tensors={"encoder.words.weight": torch.empty(vocab_size, header.width, device="meta")},
+    )
+
+
+def _first_words(sample: bytes, header: VectorHeader) -> list[str]:
+    """The distinct words whose vectors are whole in the first bytes of a file."""
+    words: list[bytes] = []
+    if header.layout == "binary":
+        at = header.start
+        while 0 <= (space := sample.find(b" ", at)) < len(sample) - 4 * header.width:
+            words.append(sample[at:space].lstrip(b"\n"))
+            at = space + 1 + 4 * header.width
+    else:
+        lines = sample[header.start :].split(b"\n")
+        words = [parts[0] for line in lines if len(parts := line.rsplit(None, header.width)) > header.width]
+    return [*dict.fromkeys(word.decode("utf-8", "replace") for word in words if word)]
+
+
 def _write(layout: Layout, path: Path, stored: StoredModel, overwrite: bool = False) -> None:
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists: choose another file, or pass --overwrite to replace it")
@@ -275,6 +316,7 @@ def _format(layout: Layout, *suffixes: str) -> Format:
         name=LAYOUTS[layout],
         detect=lambda path: layout_of(path) == layout,
         read=read_as_model,
+        outline=read_outline,
         write=partial(_write, layout),
         system=lambda path: Word2vec,
         suffixes=suffixes,

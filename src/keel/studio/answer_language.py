@@ -15,11 +15,12 @@ from keel.localization import Language, translate
 
 EVERYWHERE = ("error", "notes.*")
 """Paths of fields with sentences of Keel in all answers; * is every item of a list, or every value of a table."""
+JOB = ("lines.*", "result.title", "result.figures", "result.rows.*", "result.pictures.*.caption")
 SENTENCES: dict[str, tuple[str, ...]] = {
     "models": ("models.*.error",),
     "runs": ("runs.*.error",),
     "claims": ("claims.*.title",),
-    "jobs": ("lines.*", "result.title", "result.figures", "result.rows.*", "result.pictures.*.caption"),
+    "jobs": (*JOB, *(f"jobs.*.{path}" for path in ("error", *JOB))),
     "check": ("findings.*.cause", "findings.*.remedy", "files.*.*"),  # labels of a file are deeper than its facts
     "errors": ("note",),
     "senses": ("note",),

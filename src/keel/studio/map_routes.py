@@ -11,7 +11,6 @@ from keel.events import OnEvent
 from keel.explain.vector_map import VectorMap, map_vectors
 from keel.report.point_map_page import encode_bytes, pack_points
 from keel.studio.requests import BiasRequest, ClustersRequest, CurrentWorkspace, MapRequest, with_notes
-from keel.studio.workspace import find
 
 router = APIRouter()
 
@@ -39,7 +38,7 @@ def text_clusters(given: ClustersRequest, workspace: CurrentWorkspace) -> dict[s
     model = workspace.model(given.model)
     if given.clusters == 0:
         raise UsageError("clusters must be 1 or more, or auto")
-    entry = find(workspace.listings().files, given.file, "file")
+    entry = workspace.find("file", given.file)
     settings: dict[str, Any] = {"by": given.by, "clusters": given.clusters, "most": given.most}
     if given.text_column:
         settings["text_column"] = given.text_column

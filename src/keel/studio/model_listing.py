@@ -11,6 +11,7 @@ from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.systems.capabilities import CausalLM, MaskedLM
+from keel.systems.static_vectors import StaticEncoder
 from keel.tasks.answer import SpanAnswering
 from keel.tasks.choose import MultipleChoice
 from keel.tasks.sequence_to_sequence import SequenceToSequence
@@ -54,7 +55,8 @@ def describe(model: Model) -> dict[str, Any]:
         "pair": task is not None and task.pair,
         "labels": list(model.label_names),
         "parameters": sum(parameters.values()),
-        "vocabulary": len(model.tokenizer),
+        # The outline of a file of vectors has its first words only; a padded table has more rows than tokens.
+        "vocabulary": encoder.vocab_size if isinstance(encoder, StaticEncoder) else len(model.tokenizer),
         "language": vocabulary_language([model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]),
         "layers": len(encoder.blocks()),
         "heads": attention[0].heads if attention else 0,

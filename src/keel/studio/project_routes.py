@@ -9,15 +9,16 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import FileResponse
 
 from keel.api.evaluation import evaluate
-from keel.api.training_runs import RunComparison, runs
+from keel.api.training_runs import runs
 from keel.checks import check
 from keel.claims import CLAIMS
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.metrics.label_errors import supports_label_errors
 from keel.studio.jobs import Jobs
+from keel.studio.listings import Entry, NotFound
 from keel.studio.requests import CheckRequest, CurrentWorkspace, ErrorsRequest, IdRequest, RunsRequest, with_notes
-from keel.studio.workspace import Entry, NotFound, find, renamed
+from keel.studio.workspace import renamed
 
 router = APIRouter()
 pages = APIRouter()
@@ -47,28 +48,27 @@ def list_models(workspace: CurrentWorkspace) -> dict[str, Any]:
 @router.get("/runs")
 def list_runs(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All training runs."""
-    return {"runs": [_run_facts(entry) for entry in workspace.listings().runs.values()]}
+    return workspace.without_paths({"runs": [_run_facts(entry) for entry in workspace.entries("run")]})
 
 
 @router.post("/runs")
 def compare_runs(given: RunsRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """Curves, settings that differ and scores of some runs."""
-    known = workspace.listings().runs
-    found = runs([find(known, id, "run").path for id in given.ids])
+    found = runs([workspace.find("run", id).path for id in given.ids])
     tables = {"results": found.result_table(), "settings": found.settings_table()}
-    return {**_without_paths(found), **tables}
+    return workspace.without_paths({**found.to_dict(), **tables})
 
 
 @router.get("/reports")
 def list_reports(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All comparisons of systems."""
-    return {"reports": [_report_facts(entry) for entry in workspace.listings().comparisons.values()]}
+    return {"reports": [_report_facts(entry) for entry in workspace.entries("comparison")]}
 
 
 @router.post("/report")
 def report_results(given: IdRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """The cells and tests of a comparison."""
-    folder = find(workspace.listings().comparisons, given.id, "comparison").path
+    folder = workspace.find("comparison", given.id).path
     rows = _json_lines(folder / "results.jsonl")
     kinds = {"cells": "cell", "tests": "test"}
     return {name: [row for row in rows if row.get("kind") == kind] for name, kind in kinds.items()}
@@ -77,7 +77,7 @@ def report_results(given: IdRequest, workspace: CurrentWorkspace) -> dict[str, A
 @pages.get("/reports/{id:path}")
 def report_page(id: str, workspace: CurrentWorkspace) -> FileResponse:
     """The page of a comparison."""
-    page = find(workspace.listings().comparisons, id, "comparison").path / "report.html"
+    page = workspace.find("comparison", id).path / "report.html"
     if not page.is_file():
         raise NotFound(f"the comparison {id!r:.100} has no report yet: rerun its command to finish it")
     return FileResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
@@ -94,7 +94,13 @@ def start_claim(number: int, jobs: CurrentJobs) -> dict[str, Any]:
     """Run the experiment of a claim."""
     if number not in CLAIMS:
         raise NotFound(f"there is no claim {number}: choose one of the list")
-    return {"job": jobs.start(["claim", str(number)])}
+    return {"job": jobs.start(number).id}
+
+
+@router.get("/jobs")
+def list_jobs(jobs: CurrentJobs) -> dict[str, Any]:
+    """Running and recent experiments, the newest first."""
+    return {"jobs": [job.to_dict() for job in jobs.all()]}
 
 
 @router.get("/jobs/{id}")
@@ -106,14 +112,15 @@ def job_state(id: str, jobs: CurrentJobs) -> dict[str, Any]:
 @router.delete("/jobs/{id}")
 def cancel_job(id: str, jobs: CurrentJobs) -> dict[str, Any]:
     """End an experiment."""
-    jobs.cancel(id)
-    return jobs.get(id).to_dict()
+    job = jobs.get(id)
+    job.cancel()
+    return job.to_dict()
 
 
 @router.get("/files")
 def list_files(workspace: CurrentWorkspace) -> dict[str, Any]:
     """All data files."""
-    entries = workspace.listings().files.values()
+    entries = workspace.entries("file")
     return {"files": [{"id": each.id, "name": each.path.name, "bytes": each.path.stat().st_size} for each in entries]}
 
 
@@ -125,7 +132,7 @@ def check_file(given: CheckRequest, workspace: CurrentWorkspace) -> dict[str, An
 
     def run(on_event: OnEvent) -> dict[str, Any]:
         if given.file:
-            entry = find(workspace.listings().files, given.file, "file")
+            entry = workspace.find("file", given.file)
             return check(entry.path, task=given.task, on_event=on_event).to_dict()
         with TemporaryDirectory() as folder:
             path = Path(folder) / (given.name or "pasted.tsv")
@@ -142,7 +149,7 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
     model = workspace.model(given.model)
     if model.task is None:
         raise UsageError(f"{given.model} has no task: choose a fine-tuned model")
-    entry = find(workspace.listings().files, given.file, "file")
+    entry = workspace.find("file", given.file)
     suspects = MAX_ERRORS if supports_label_errors(model.task.labels.kind) else 0
 
     def run(on_event: OnEvent) -> dict[str, Any]:
@@ -153,9 +160,9 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
 
 def _run_facts(entry: Entry) -> dict[str, Any]:
     """A line of the list of runs; a log that cannot be read has the reason as its "error"."""
-    log = entry.path / "run" / "log.jsonl"
-    facts: dict[str, Any] = {"id": entry.id, "name": entry.path.name, "updated": log.stat().st_mtime, "error": ""}
+    facts: dict[str, Any] = {"id": entry.id, "name": entry.path.name, "updated": 0.0, "error": ""}
     try:
+        facts["updated"] = (entry.path / "run" / "log.jsonl").stat().st_mtime
         found = runs(entry.path).runs
     except (ValueError, OSError) as error:
         return {**facts, "error": str(error), "verb": "", "steps": 0, "seconds": 0.0, "complete": False}
@@ -166,12 +173,6 @@ def _run_facts(entry: Entry) -> dict[str, Any]:
         "seconds": sum(each.seconds for each in found),
         "complete": all(each.complete for each in found),
     }
-
-
-def _without_paths(found: RunComparison) -> dict[str, Any]:
-    """The runs as plain data, without the paths of this machine."""
-    plain = found.to_dict()
-    return {**plain, "runs": [{**each, "folder": Path(each["folder"]).name} for each in plain["runs"]]}
 
 
 def _report_facts(entry: Entry) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from keel.studio.answer_language import AnswerLanguage, TranslatedResponse
 from keel.studio.guard import Guard
 from keel.studio.invalid_inputs import describe_invalid
 from keel.studio.jobs import Jobs
-from keel.studio.workspace import NotFound, Workspace
+from keel.studio.listings import NotFound
+from keel.studio.workspace import Workspace
 
 STATIC = Path(__file__).parent / "static"
 """The built pages; their sources are in frontend/."""

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from keel.errors import KeelError
 
 CHECKPOINTS = "checkpoints"
+SCORE_FIELDS = ("on", "main", "values", "count")
+"""Fields of every event of scores."""
 
 
 class CurvePoint(NamedTuple):
@@ -42,7 +44,7 @@ class LoggedFit:
             last = max((curve[-1] for curve in self.curves.values() if curve), default=None)
             self.step, self.seconds = (last.step, last.seconds) if last else (0, 0.0)
         if is_step:
-            self.seconds += event["seconds_per_step"] * (step - self.step)
+            self.seconds += float(event["seconds_per_step"]) * (step - self.step)
         self.step, self.steps = step, event["steps"]
         kind = "training" if is_step else "validation"
         parts = {**(event["losses"] if len(event["losses"]) > 1 else {}), **event.get("parts", {})}
@@ -50,7 +52,7 @@ class LoggedFit:
         for name, value in {**values, **({"learning rate": event["lr"]} if is_step else {})}.items():
             curve = self.curves.setdefault(name, [])
             if not curve or curve[-1].step < step:
-                curve.append(CurvePoint(step, self.seconds, value, event["time"]))
+                curve.append(CurvePoint(step, self.seconds, float(value), float(event["time"])))
 
 
 @dataclass(frozen=True)
@@ -65,44 +67,58 @@ class RunLog:
     def read(cls, path: Path) -> "RunLog":
         """Read a log.jsonl, also of a run that was interrupted and resumed, or that still runs."""
         verb, fits, scores = "", [LoggedFit()], []
-        for event in _events(path):
-            match event.get("event"):
-                case "start":
-                    verb = event.get("verb", "")
-                case "step" | "evaluation":
-                    fit = fits[-1]
-                    if fit.complete and event["event"] == "evaluation" and event["step"] == fit.step:
-                        continue  # of a finished run that was started again
-                    if fit.complete:
-                        fits.append(LoggedFit())
-                    fits[-1].add(event)
-                case "checkpoint":
-                    folder = Path(event["folder"]).parent.parent.name
-                    fits[-1].name = "" if folder == "run" else folder
-                    fits[-1].complete = event["step"] == fits[-1].steps
-                case "scores":
-                    scores.append(event)
+        for number, event in _events(path):
+            try:
+                match event.get("event"):
+                    case "start":
+                        verb = event.get("verb", "")
+                    case "step" | "evaluation":
+                        fit = fits[-1]
+                        if fit.complete and event["event"] == "evaluation" and event["step"] == fit.step:
+                            continue  # of a finished run that was started again
+                        if fit.complete:
+                            fits.append(LoggedFit())
+                        fits[-1].add(event)
+                    case "checkpoint":
+                        folder = Path(event["folder"]).parent.parent.name
+                        fits[-1].name = "" if folder == "run" else folder
+                        fits[-1].complete = event["step"] == fits[-1].steps
+                    case "scores":
+                        scores.append(event | {key: event[key] for key in SCORE_FIELDS})
+            except KeyError as error:
+                raise _damaged(path, number, f"the event {event['event']!r:.40} lacks {error.args[0]!r}") from None
+            except (TypeError, ValueError, AttributeError):
+                raise _damaged(
+                    path, number, f"the event {event['event']!r:.40} has a value of the wrong type"
+                ) from None
         return cls(verb, fits, scores)
 
 
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+def _events(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events with the numbers of their lines."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             event = json.loads(line)
         except ValueError:
             if number == len(lines):  # it is being written, or was cut off
                 return
-            raise KeelError(f"{path}:{number}: this line is not JSON: remove it") from None
+            raise _damaged(path, number, "this line is not JSON") from None
         if isinstance(event, dict):
-            yield event
+            yield number, event
+
+
+def _damaged(path: Path, number: int, what: str) -> KeelError:
+    return KeelError(f"{path}:{number}: {what}: remove this line")
 
 
 def latest_state(run: Path) -> dict[str, Any]:
     """The state of the newest checkpoint inside a run folder (settings, step, seconds); empty if there is none."""
     for folder in sorted((run / CHECKPOINTS).glob("step-*"), reverse=True):
         try:
-            return json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):  # it is being written
             continue
+        if isinstance(state, dict):
+            return state
     return {}
