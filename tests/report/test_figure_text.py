@@ -1,6 +1,7 @@
 """Names and texts of any characters leave every figure well-formed."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
@@ -18,7 +19,7 @@ from keel.report.attribution_figure import (
 from keel.report.bias_figures import interval_chart
 from keel.report.charts import Bar, bars, heat_map, lines
 from keel.report.diagram import Diagram
-from keel.report.html_page import render_picture
+from keel.report.html_page import render_picture, write_figures
 from keel.report.layer_charts import LayerCurve, MixRow, ProbePanel, mix_chart, probe_chart
 from keel.report.scatter_map import draw_map
 
@@ -69,3 +70,11 @@ def test_line_breaks_stay() -> None:
     picture = lines({"one\ttwo\nthree": [(0, 1.0), (1, 2.0)]}, across="x", upward="y")
     read = fromstring(render_picture(picture))
     assert "one\ttwo\nthree" in "".join(read.itertext())
+
+
+def test_pictures_have_one_title(tmp_path: Path) -> None:
+    write_figures(tmp_path / "a.svg", "A title", [(FIGURES["lines"]("x", []), "A caption")])
+    picture = write_figures(tmp_path / "b.svg", "A title", [(FIGURES["diagram"]("Its own", []), "A caption")])
+    for path, title in ((tmp_path / "a.svg", "A title"), (picture, "Its own")):
+        names = [each.text for each in fromstring(path.read_bytes()).findall("{http://www.w3.org/2000/svg}title")]
+        assert names == [title]

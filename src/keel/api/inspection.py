@@ -287,7 +287,7 @@ def write_explanation(path: str | Path, found: Explanation) -> Path:
             charts.append((f"Words {name} by attribution", chart, text))
     if not is_page(path):
         parts = [(f"{found.prediction}{chance}", coloured_picture(texts)), (found.target, bars)]
-        return write_picture(Path(path), stacked([*parts, *((name, chart) for name, chart, _ in charts)]))
+        return write_picture(Path(path), stacked([*parts, *((name, chart) for name, chart, _ in charts)]), title)
     page = Page(title, lead)
     page.add(coloured_paragraphs(texts))
     page.text(colours)

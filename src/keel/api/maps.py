@@ -157,9 +157,9 @@ def write_map(
     if unnamed and not many:
         caption += f" {unnamed:,} points have no room for a label{'; hover to see it' if is_page(path) else ''}."
     note(on_event, caption)
-    picture.insert(0, tag("title", title))
     if not is_page(path):
-        return write_picture(path, picture)
+        return write_picture(path, picture, title)
+    picture.insert(0, tag("title", title))
     page = Page(title, layout="fit")
     page.figure(picture, caption)
     page.script(page_asset("map.js"), **BUTTONS)

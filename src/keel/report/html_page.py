@@ -184,7 +184,7 @@ def render_picture(picture: Element) -> str:
 
 def write_picture(path: Path, picture: Element, title: str = "") -> Path:
     """Write a picture to a file of its own, .svg, .pdf or .png, atomically; viewers show its title."""
-    if title:
+    if title and picture.find("title") is None:
         picture.insert(0, tag("title", title))
     svg = render_picture(picture)
     match path.suffix.lower():
@@ -201,7 +201,7 @@ def write_figures(
 ) -> Path:
     """Write pictures with their captions to an .html page, or the first picture to a file of its own."""
     if not is_page(path):
-        return write_picture(path, figures[0][0])
+        return write_picture(path, figures[0][0], title)
     page = Page(title, lead, layout=layout)
     for picture, caption in figures:
         page.figure(picture, caption)
