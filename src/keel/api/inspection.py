@@ -52,6 +52,7 @@ STEPS_HELP = (
 __all__ = ["attention", "explain_prediction", "retrieval"]
 
 
+@enforces_bounds
 def attention(
     text: str,
     second: str = "",

@@ -48,7 +48,7 @@ def probe_layers(
     examples: Annotated[
         int, Ge(1), Doc("Words (or spans) of each file for training, and for the test; of more, a random sample.")
     ] = EXAMPLES,
-    seed: Annotated[int, Doc("Seed of samples, control tasks and random weights.")] = 0,
+    seed: Annotated[int, Ge(0), Doc("Seed of samples, control tasks and random weights.")] = 0,
     out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> LayerProbes:
