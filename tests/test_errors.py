@@ -1,15 +1,19 @@
 """Messages name settings as the caller knows them: arguments in Python, flags on the command line."""
 
 import ast
+import inspect
 import re
 import runpy
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+import keel
 from keel import errors
 from keel.checks import Finding
-from keel.errors import ARGUMENTS, KeelError, naming_flags
+from keel.config import Doc
+from keel.errors import ARGUMENTS, KeelError, flag_of, naming_flags
 
 
 @pytest.mark.parametrize(
@@ -40,14 +44,29 @@ def test_settings_are_named_for_the_caller(flags: str, arguments: str) -> None:
 
 def test_every_flag_in_a_message_is_known() -> None:
     root = Path(errors.__file__).parent
-    files = [path for folder in ("api", "data", "formats", "generation", "systems", "tasks", "training")
+    files = [path for folder in ("api", "data", "explain", "formats", "generation", "systems", "tasks", "training")
              for path in (root / folder).rglob("*.py")]  # fmt: skip
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     flags = {flag for text in texts for flag in re.findall(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9._-]*[a-z0-9])", text)}
     names = {str(ARGUMENTS.get(flag, flag)).rpartition(".")[2].replace("-", "_") for flag in flags}
     known = runpy.run_path(errors.__file__)["KNOWN"]  # whatever settings have been imported
-    assert names - known == {"recipe"}  # in a command to copy
+    assert names - known == {"recipe", "all", "json"}  # in a command to copy, and in lines for the terminal
+
+
+DOCUMENTED = {
+    parameter
+    for name in dir(keel)
+    if inspect.isfunction(verb := getattr(keel, name))
+    for parameter, hint in get_type_hints(verb, include_extras=True).items()
+    if any(isinstance(each, Doc) for each in get_args(hint))
+}
+"""Arguments of verbs that are flags of their commands."""
+
+
+@pytest.mark.parametrize("argument", sorted(DOCUMENTED))
+def test_every_argument_with_a_flag_is_named_for_the_caller(argument: str) -> None:
+    assert str(KeelError(f"leave out {flag_of(argument)}: it changes nothing")).startswith(f"leave out {argument}: ")
 
 
 def test_findings_name_settings_for_the_caller() -> None:

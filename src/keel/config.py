@@ -162,13 +162,13 @@ class Validated:
 
 
 def enforces_bounds(verb: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Let a verb validate the arguments with bounds in their annotations, as settings are and flags on the command
-    line."""
+    """Let a verb validate the arguments with bounds or choices in their annotations, as settings are and flags on the
+    command line."""
 
     @functools.cache
     def bounded() -> dict[str, Any]:
         hints = get_type_hints(verb, include_extras=True)
-        return {name: hint for name, hint in hints.items() if has_bounds(hint)}
+        return {name: hint for name, hint in hints.items() if has_bounds(hint) or has_choices(hint)}
 
     @functools.wraps(verb)
     def validated(*positional: Arguments.args, **keywords: Arguments.kwargs) -> Result:
@@ -183,6 +183,16 @@ def enforces_bounds(verb: Callable[Arguments, Result]) -> Callable[Arguments, Re
 def has_bounds(annotation: Any) -> bool:
     """Whether a bound stands anywhere in an annotation."""
     return isinstance(annotation, Bound) or any(map(has_bounds, get_args(annotation)))
+
+
+def has_choices(annotation: Any) -> bool:
+    """Whether an annotation is a Literal, or a union of Literals and numbers or texts."""
+    if get_origin(annotation) is Annotated:
+        return has_choices(get_args(annotation)[0])
+    if _is_union(annotation):
+        members = {*get_args(annotation)} - {int, float, str, types.NoneType}
+        return bool(members) and all(map(has_choices, members))
+    return get_origin(annotation) is Literal
 
 
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
@@ -334,7 +344,10 @@ def _describe(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return _describe(arguments[0])
     if _is_union(annotation):
-        return " or ".join(_describe(member) for member in arguments if member is not types.NoneType)
+        members = [member for member in arguments if member is not types.NoneType]
+        if all(get_origin(member) is Literal for member in members):
+            return "one of " + ", ".join(repr(choice) for member in members for choice in get_args(member))
+        return " or ".join(map(_describe, members))
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
     if get_origin(annotation) is tuple and arguments[-1] is ...:

@@ -115,6 +115,11 @@ def test_without_a_language_model_head_attention_is_left(bert: Path, tmp_path: P
         keel.bias(onehot)
 
 
+def test_words_are_looked_up_as_the_tokenizer_normalizes_them() -> None:
+    found = keel.bias("english-words", by="vectors", occupations=["Café", "nurse"])
+    assert {each.occupation for each in found.scores[0].occupations} == {"Café", "nurse"}
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [

@@ -1,13 +1,14 @@
 """Pronouns and occupations: what a model connects with she and he."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 
-from keel.api.model_loading import ModelSource, default_model, load_model
-from keel.config import Doc
+from keel.api.model_loading import ModelSource, default_model, load_model_or_vectors, vector_space_of
+from keel.config import Doc, enforces_bounds
 from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -24,7 +25,6 @@ from keel.explain.pronoun_attention import PronounAttention, pronoun_attention
 from keel.explain.pronoun_scores import PronounScores, causal_scores, masked_scores, vector_scores
 from keel.explain.word_associations import association_tests
 from keel.formats.folder_architecture import WORD_HEAD
-from keel.formats.registry import find_format
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.report.bias_figures import interval_chart, signed_heads
@@ -48,6 +48,7 @@ TEMPLATES = (
 SAMPLES = {"en": "the nurse said that she was late", "zh": "护士说她来晚了"}
 
 
+@enforces_bounds
 def bias(
     model: ModelSource | None = None,
     *,
@@ -73,7 +74,7 @@ def bias(
     path = None if out is None else picture_file(out)
     if model is None:
         model = default_model("encoder", SAMPLES["en" if language == "auto" else language], on_event)
-    subject = _load(model, on_event)
+    subject = load_model_or_vectors(model, on_event)
     name = _title(model, subject)
     if language == "auto":
         language = vocabulary_language(_vocabulary(subject))
@@ -85,7 +86,7 @@ def bias(
     if pronouns:
         pair = parse_pair(pronouns, "--pronouns")
         changes |= {"pronouns": pair, "gender_pairs": (pair,)}
-    given = BiasTemplates(**{**vars(given), **changes})
+    given = replace(given, **changes)
     report = _report(subject, name, language, given, by, on_event)
     if path is not None:
         write_bias(path, report)
@@ -118,8 +119,7 @@ def _report(
         if "causal" in methods:
             scores.append(causal_scores(subject, given, on_event))
         if "vectors" in methods:
-            vectors = subject.vector_space()
-            space = VectorSpace(vectors.words, vectors.matrix, subject.encode if subject.system.uses_subwords else None)
+            space = vector_space_of(subject)
     tests = []
     if space is not None and "vectors" in methods:
         scores.append(vector_scores(space, given, on_event))
@@ -208,14 +208,6 @@ def _attention_figure(found: PronounAttention) -> tuple[object, str]:
         f"by chance it would be up to {0.1 * decided.size:.0f}."
     )
     return picture, caption
-
-
-def _load(model: ModelSource, on_event: OnEvent) -> Model | VectorSpace:
-    """A model, or the word vectors of a file, for which no network is built."""
-    if not isinstance(model, Model) and (found := find_format(model)) and found.read_vectors:
-        vectors = found.read_vectors(Path(model), on_event)
-        return VectorSpace(vectors.words, vectors.matrix)
-    return load_model(model, on_event)
 
 
 def _title(model: ModelSource, subject: Model | VectorSpace) -> str:

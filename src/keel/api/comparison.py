@@ -10,7 +10,7 @@ from keel.api.comparison_run import SETTINGS, ComparisonPlan, ComparisonRun
 from keel.api.keywords import ColumnKeywords
 from keel.api.progress import shows_progress
 from keel.api.settings import Source, merge_settings, route_settings
-from keel.config import Doc
+from keel.config import Doc, enforces_bounds
 from keel.data.examples import Columns, Examples
 from keel.data.memory_sources import Frame, plain_source
 from keel.errors import Interrupted, UsageError
@@ -22,6 +22,7 @@ __all__ = ["compare"]
 
 
 @shows_progress
+@enforces_bounds
 def compare(
     rows: Sequence[RowSource],
     *,

@@ -13,7 +13,7 @@ from keel.api.keywords import PredictKeywords
 from keel.api.model_loading import ModelSource, default_model, load_model, load_models
 from keel.api.scored_tables import write_scored
 from keel.api.settings import Source, merge_settings, route_settings
-from keel.config import Doc
+from keel.config import Doc, enforces_bounds
 from keel.data.examples import Columns, Examples
 from keel.data.label_kinds import TextTarget
 from keel.data.predictions import AnswerPredictions, is_segmentation
@@ -157,6 +157,7 @@ def embed(
     texts: Texts, *, model: ModelSource | None = None, layer: int = -1, pool: Pool, text_column: str = "",
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]: ...  # fmt: skip
+@enforces_bounds
 def embed(
     texts: Texts,
     *,

@@ -52,6 +52,7 @@ STEPS_HELP = (
 __all__ = ["attention", "explain_prediction", "retrieval"]
 
 
+@enforces_bounds
 def attention(
     text: str,
     second: str = "",
@@ -287,7 +288,7 @@ def write_explanation(path: str | Path, found: Explanation) -> Path:
             charts.append((f"Words {name} by attribution", chart, text))
     if not is_page(path):
         parts = [(f"{found.prediction}{chance}", coloured_picture(texts)), (found.target, bars)]
-        return write_picture(Path(path), stacked([*parts, *((name, chart) for name, chart, _ in charts)]))
+        return write_picture(Path(path), stacked([*parts, *((name, chart) for name, chart, _ in charts)]), title)
     page = Page(title, lead)
     page.add(coloured_paragraphs(texts))
     page.text(colours)

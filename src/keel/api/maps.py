@@ -12,7 +12,7 @@ from keel.api.keywords import ColumnKeywords
 from keel.api.model_loading import ModelSource, default_model, load_model, load_vectors
 from keel.api.settings import Source
 from keel.api.vectors import SEPARATORS, read_texts
-from keel.config import Doc
+from keel.config import Doc, Ge, enforces_bounds
 from keel.data.table_writing import check_table_name, write_table
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -35,6 +35,7 @@ CLUSTERS = "Number of clusters (k-means); auto: the number from 2 to 20 with the
 OUT = "Write the texts with their clusters as .csv, .tsv or .jsonl, or a map of them as .svg, .pdf, .png or .html."
 
 
+@enforces_bounds
 def word_map(
     model: ModelSource | None = None,
     *,
@@ -42,11 +43,11 @@ def word_map(
     among: Source | None = None,
     words: Annotated[str | Sequence[str], Doc('Words to show: "A B C".')] = (),
     pairs: Annotated[str | Sequence[tuple[str, str]], Doc('Words to connect by arrows: "A:B C:D".')] = (),
-    top: Annotated[int, Doc("Show the N most frequent words too; 200 if no words are given.")] = 0,
+    top: Annotated[int, Ge(0), Doc("Show the N most frequent words too; 200 if no words are given.")] = 0,
     by: Annotated[ProjectionMethod | Literal["auto"], Doc(BY)] = "auto",
     clusters: Annotated[int | Literal["auto"], Doc(f"{CLUSTERS[:-1]}; 0: none.")] = 0,
     title: Annotated[str, Doc("Title of the page; default: the model's name.")] = "",
-    seed: Annotated[int, Doc("Random seed of t-SNE, UMAP and k-means.")] = 0,
+    seed: Annotated[int, Ge(0), Doc("Random seed of t-SNE, UMAP and k-means.")] = 0,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
 ) -> Path:
@@ -97,6 +98,7 @@ def word_map(
     return write_map(path, shown, arrows, title or f"{shown.model}: a map", on_event, facts)
 
 
+@enforces_bounds
 def clusters(
     texts: Source,
     *,
@@ -104,7 +106,7 @@ def clusters(
     clusters: Annotated[int | Literal["auto"], Doc(CLUSTERS)] = "auto",
     out: Annotated[str | Path | None, Doc(OUT)] = None,
     by: Annotated[ProjectionMethod | Literal["auto"], Doc(BY)] = "auto",
-    seed: Annotated[int, Doc("Random seed of k-means, t-SNE and UMAP.")] = 0,
+    seed: Annotated[int, Ge(0), Doc("Random seed of k-means, t-SNE and UMAP.")] = 0,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
 ) -> Clusters:
@@ -157,9 +159,9 @@ def write_map(
     if unnamed and not many:
         caption += f" {unnamed:,} points have no room for a label{'; hover to see it' if is_page(path) else ''}."
     note(on_event, caption)
-    picture.insert(0, tag("title", title))
     if not is_page(path):
-        return write_picture(path, picture)
+        return write_picture(path, picture, title)
+    picture.insert(0, tag("title", title))
     page = Page(title, layout="fit")
     page.figure(picture, caption)
     page.script(page_asset("map.js"), **BUTTONS)

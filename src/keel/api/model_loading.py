@@ -84,11 +84,22 @@ def load_models(models: ModelSource | Sequence[ModelSource], on_event: OnEvent =
 
 
 def load_vectors(model: ModelSource, on_event: OnEvent = ignore) -> VectorSpace:
-    """The word vectors of a model, or of a word vector file, for which no network is built."""
+    """The word vectors of a model or of a word vector file."""
+    known = load_model_or_vectors(model, on_event)
+    return vector_space_of(known) if isinstance(known, Model) else known
+
+
+def load_model_or_vectors(model: ModelSource, on_event: OnEvent = ignore) -> Model | VectorSpace:
+    """A model, or the word vectors of a file, for which no network is built."""
     if not isinstance(model, Model) and (found := find_format(model)) and found.read_vectors:
         vectors = found.read_vectors(Path(model), on_event)
         return VectorSpace(vectors.words, vectors.matrix)
-    known = load_model(model, on_event)
-    vectors = known.vector_space()
-    subword_encoder = known.encode if known.system.uses_subwords else None
-    return VectorSpace(vectors.words, vectors.matrix, subword_encoder, known.tokenizer.normalize_word)
+    return load_model(model, on_event)
+
+
+def vector_space_of(model: Model) -> VectorSpace:
+    """The word vectors of a model, looked up as its tokenizer normalizes words, with its subword vectors if it has
+    any."""
+    vectors = model.vector_space()
+    subword_encoder = model.encode if model.system.uses_subwords else None
+    return VectorSpace(vectors.words, vectors.matrix, subword_encoder, model.tokenizer.normalize_word)

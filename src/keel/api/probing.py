@@ -48,7 +48,7 @@ def probe_layers(
     examples: Annotated[
         int, Ge(1), Doc("Words (or spans) of each file for training, and for the test; of more, a random sample.")
     ] = EXAMPLES,
-    seed: Annotated[int, Doc("Seed of samples, control tasks and random weights.")] = 0,
+    seed: Annotated[int, Ge(0), Doc("Seed of samples, control tasks and random weights.")] = 0,
     out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
 ) -> LayerProbes:
@@ -99,11 +99,11 @@ def _refuse_unknown(wanted: Sequence[str], data: Sequence[tuple[ProbingData, Pro
 
 def write_probes(path: str | Path, found: LayerProbes) -> Path:
     """Write the curves of all tasks as small multiples, to a picture or to a page with all numbers."""
-    chart = probe_chart([_panel(each) for each in found.curves])
+    chart, title = probe_chart([_panel(each) for each in found.curves]), f"Layers of {found.model}"
     if not is_page(path):
-        return write_picture(picture_file(path), chart)
+        return write_picture(picture_file(path), chart, title)
     page = Page(
-        f"Layers of {found.model}",
+        title,
         "What a linear classifier reads from the frozen vectors of each layer; layer 0 are the embeddings.",
     )
     page.figure(chart, _caption(found))

@@ -10,7 +10,7 @@ import numpy as np
 from keel.api.keywords import ColumnKeywords
 from keel.api.model_loading import ModelSource, default_model, default_vectors, load_model, load_vectors
 from keel.api.settings import Source, route_settings
-from keel.config import Doc
+from keel.config import Doc, enforces_bounds
 from keel.data.examples import Columns, read_examples
 from keel.data.text_inputs import require_text, text_inputs
 from keel.errors import KeelError, UsageError
@@ -82,6 +82,8 @@ def write_neighbors(path: str | Path, query: str, found: Sequence[Neighbor], vec
     return write_figures(picture_file(path), f"Neighbours of {query!r:.60}", figures)
 
 
+@enforces_bounds
+@enforces_bounds
 def analogy(
     expression: str,
     *,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from keel.report.charts import FONT, WIDTH, lines, text_width
-from keel.report.html_page import tag
+from keel.report.html_page import append_text, tag
 
 STRONGEST = 0.55
 """Opacity of the colour of the strongest word: the text on it stays readable, light and dark."""
@@ -60,10 +60,10 @@ def coloured_paragraphs(texts: Sequence[ColouredText]) -> Element:
         paragraph = tag("p", style="line-height: 2; overflow-wrap: anywhere")
         if text.name:
             paragraph.append(tag("b", text.name))
-            _append_text(paragraph, " ")
+            append_text(paragraph, " ")
         for part, value in text_parts(text):
             if value is None:
-                _append_text(paragraph, part)
+                append_text(paragraph, part)
                 continue
             share = 100 * STRONGEST * abs(value) / largest
             colour = f"color-mix(in srgb, var(--colour{_colour(value)}) {share:.1f}%, transparent)"
@@ -203,10 +203,3 @@ def terminal_text(text: ColouredText, largest: float) -> str:
 
 def _colour(value: float) -> str:
     return POSITIVE if value >= 0 else NEGATIVE
-
-
-def _append_text(element: Element, text: str) -> None:
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + text
-    else:
-        element.text = (element.text or "") + text

@@ -32,10 +32,11 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
         if not ranked:
             continue
         suffix = f"-{number}" if len(comparison.columns) > 1 else ""
-        write_picture(figures / f"ranking{suffix}.svg", ranking_chart(ranked))
-        write_picture(figures / f"cost{suffix}.svg", cost_chart(ranked))
+        write_picture(figures / f"ranking{suffix}.svg", ranking_chart(ranked), f"Scores: {column.name}")
+        write_picture(figures / f"cost{suffix}.svg", cost_chart(ranked), f"Cost: {column.name}")
         if len(comparison.sizes(column)) > 1:
-            write_picture(figures / f"learning-curves{suffix}.svg", learning_curves(comparison, column))
+            path, title = figures / f"learning-curves{suffix}.svg", f"Learning curves: {column.name}"
+            write_picture(path, learning_curves(comparison, column), title)
     return comparison_page(comparison).write(out / "report.html")
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from xml.etree.ElementTree import Element
 
 from keel.report.charts import FONT, text_width
-from keel.report.html_page import tag
+from keel.report.html_page import append_text, tag
 
 SMALL, HEADING = 11, 15
 """Font sizes in pixels, beside FONT."""
@@ -23,8 +23,6 @@ TIP = 7.0
 """Length of an arrow's head."""
 SUBSCRIPT = re.compile("\ue000(.*?)\ue001")
 """A subscript between characters that no text has."""
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML refuses, or that have no shape."""
 
 Anchor = Literal["start", "middle", "end"]
 TextSize = Literal["", "small", "heading"]
@@ -179,9 +177,9 @@ class Diagram:
         pixels = SIZES[size]
         kinds = " ".join(each for each in (size, colour) if each)
         element = tag("text", class_=kinds or None, x=float(x), y=y + 0.35 * pixels, text_anchor=anchor)
-        for number, part in enumerate(SUBSCRIPT.split(UNPRINTABLE.sub("\ufffd", text))):
+        for number, part in enumerate(SUBSCRIPT.split(text)):
             if number == 0:
-                element.text = part
+                append_text(element, part)
             elif part:  # subscripts are the parts with odd numbers
                 shift = "subscript" if number % 2 else None
                 element.append(tag("tspan", part, class_=shift, dy=0.25 * pixels * (1 if number % 2 else -1)))

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -14,6 +15,8 @@ from keel.report.page_style import CSS, STANDALONE_CSS
 from keel.report.printed_picture import print_picture, require_printer
 
 ASSETS = Path(__file__).parents[1] / "assets" / "pages"
+UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML refuses, and other control characters; texts show the replacement character instead."""
 FIGURE_SUFFIXES = (".svg", ".pdf", ".png", ".html")
 Layout = Literal["column", "broad", "fit"]
 """A column of text, the width of the screen, or one figure that fits the screen."""
@@ -25,17 +28,27 @@ def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
     Floats are pixels with one decimal; attributes that are None are left out.
     """
     given = {key.strip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    element = Element(
-        name, {key: f"{value:.1f}" if isinstance(value, float) else str(value) for key, value in given.items()}
-    )
+    shown = {key: f"{value:.1f}" if isinstance(value, float) else printable(str(value)) for key, value in given.items()}
+    element = Element(name, shown)
     for child in children:
         if isinstance(child, Element):
             element.append(child)
-        elif len(element):
-            element[-1].tail = (element[-1].tail or "") + child
         else:
-            element.text = (element.text or "") + child
+            append_text(element, child)
     return element
+
+
+def append_text(element: Element, text: str) -> None:
+    """Append text to the content of an element."""
+    if len(element):
+        element[-1].tail = (element[-1].tail or "") + printable(text)
+    else:
+        element.text = (element.text or "") + printable(text)
+
+
+def printable(text: str) -> str:
+    """The text with replacement characters for those that XML refuses."""
+    return UNPRINTABLE.sub("\ufffd", text)
 
 
 def page_asset(name: str) -> str:
@@ -179,7 +192,7 @@ def render_picture(picture: Element) -> str:
 
 def write_picture(path: Path, picture: Element, title: str = "") -> Path:
     """Write a picture to a file of its own, .svg, .pdf or .png, atomically; viewers show its title."""
-    if title:
+    if title and picture.find("title") is None:
         picture.insert(0, tag("title", title))
     svg = render_picture(picture)
     match path.suffix.lower():
@@ -196,7 +209,7 @@ def write_figures(
 ) -> Path:
     """Write pictures with their captions to an .html page, or the first picture to a file of its own."""
     if not is_page(path):
-        return write_picture(path, figures[0][0])
+        return write_picture(path, figures[0][0], title)
     page = Page(title, lead, layout=layout)
     for picture, caption in figures:
         page.figure(picture, caption)

@@ -11,7 +11,6 @@ import numpy as np
 
 from keel.report.attention_charts import palette_image
 from keel.report.charts import text_width
-from keel.report.diagram import UNPRINTABLE
 from keel.report.html_page import tag
 
 POSITIVE, NEGATIVE, MASKED_COLOUR = (0x2F, 0x78, 0xA8), (0xC9, 0x6A, 0x2B), (0x80, 0x80, 0x80)
@@ -71,7 +70,7 @@ def tensor_image(picture: Mapping[str, Any]) -> tuple[str, int, int]:
 def overview_figure(found: Mapping[str, Any]) -> Element:
     """All tensors of the first layer, and of each step that has other ones than the step before; the other steps as a
     table of what they read and predict."""
-    svg = tag("svg", tag("title", UNPRINTABLE.sub("\ufffd", f"Tensors of {found['text']} in {found['model']}")))
+    svg = tag("svg", tag("title", f"Tensors of {found['text']} in {found['model']}"))
     width = LABEL + CARDS * (CARD + CARD_GAP)
     svg.append(tag("text", f"{found['model']}: {found['summary']}", class_="heading", x=0, y=18))
     y = 30.0
@@ -147,8 +146,7 @@ def _predictions(svg: Element, step: Mapping[str, Any], y: float, width: float) 
 
 
 def _fitting(text: str, width: float) -> str:
-    """As much of a text as fits, without characters that XML refuses."""
-    text = UNPRINTABLE.sub("\ufffd", text)
+    """As much of a text as fits."""
     if text_width(text) <= width:
         return text
     while text and text_width(f"{text}…") > width:

@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from keel.report.diagram import UNPRINTABLE
 from keel.report.html_page import Page, page_asset, tag
 from keel.report.tensor_figure import network_map, parts_of
 
@@ -22,7 +21,7 @@ def tensor_page(found: Mapping[str, Any]) -> Page:
     text = f"{found['text']} / {found['second']}" if found["second"] else found["text"]
     steps = len(found["steps"])
     sizes = f"{len(found['tensors']):,} tensors{f' in {steps} steps' if steps > 1 else ''}"
-    lead = UNPRINTABLE.sub("\ufffd", f"{text}: {sizes}; {found['summary']}.")
+    lead = f"{text}: {sizes}; {found['summary']}."
     page = Page(f"Tensors in {found['model']}", lead, layout="broad", style=page_asset("tensors.css"))
     page.add(_step_control(found))
     networks = dict.fromkeys(step["network"] for step in found["steps"])
