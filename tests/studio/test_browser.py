@@ -25,6 +25,9 @@ SCREENSHOTS = os.environ.get("KEEL_SCREENSHOTS")
 WAIT = 60_000
 """Milliseconds; a model is loaded on the first request."""
 BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
+PAIRS = "学而时习之，不亦说乎？\t学了知识按时温习，不也很愉快吗？\n己所不欲，勿施于人。\t自己不想要的，不要强加给别人。"
+HEADLINES = ("央行下调利率", "银行股上涨", "球队夺得冠军", "主场球队获胜", "冷空气南下", "台风将登陆")
+TAGGED = "\n\n".join(f"{name}\t名\n很\t副\n{kind}\t形" for name, kind in zip("山水花鸟天", "高清红小蓝", strict=True))
 USES = ("他在银行工作。", "银行提高了利率。", "行人走在路上。", "自行车停在路边。", "这样做不行。")
 VIEWS = {
     "fill": ("/try/fill", {"model": "chinese", "text": "中国的首都是[MASK]京。"}),
@@ -43,14 +46,22 @@ VIEWS = {
         "/attention",
         {"model": BERT, "text": "the film", "from_word": "the", "to_word": "film", "show": "between"},
     ),
-    "layers": ("/layers", {"models": CLASSIFIER}),
+    "layers": ("/layers/mix", {"models": CLASSIFIER}),
+    "probes": ("/layers/probes", {"model": BERT, "content": TAGGED, "control": "yes", "random": "yes"}),
+    "retrieval": ("/layers/retrieval", {"model": "chinese", "content": PAIRS, "center": "yes"}),
     "explain": ("/explain", {"model": CLASSIFIER, "text": "the old film was good", "curves": "yes"}),
     "trace": ("/trace", {"model": "chinese", "text": "中国的首都是[MASK]京。", "tensor": 14}),
     "decoding": ("/trace", {"model": GPT, "text": "the old", "step": 2}),
+    "bias": ("/bias", {"model": "chinese", "occupations": "护士\n医生\n法官"}),
+    "bias in words": ("/bias", {"model": "english-words"}),
+    "figures": ("/figures", {}),
+    "figure": ("/figures/block", {"model": "chinese"}),
+    "input": ("/figures/input", {"model": "chinese", "text": "今天天气很好", "second": "明天下雨"}),
     "runs": ("/runs", {"ids": BERT}),
     "compare": ("/compare", {"id": "project/report"}),
     "claims": ("/claims", {"number": 25}),
     "check": ("/data/check", {"file": "project/train.tsv"}),
+    "clusters": ("/data/clusters", {"model": "chinese", "content": "\n".join(HEADLINES), "cluster": 1, "point": 2}),
     "errors": ("/data/errors", {"model": CLASSIFIER, "file": "project/test.tsv"}),
 }
 """Views with their inputs."""
@@ -94,9 +105,9 @@ class Visit:
         """Open a view and wait for its answer."""
         self.page.goto(path + (f"?{urlencode(query, quote_via=quote)}" if query else ""))
         expect(self.page.locator("h1")).to_be_visible()
-        expect(self.page.locator("main :is(option, pre, input[type=checkbox], ul button)").first).to_be_attached(
-            timeout=WAIT
-        )
+        expect(
+            self.page.locator("main :is(option, pre, input[type=checkbox], ul button, ul svg, figure, section)").first
+        ).to_be_attached(timeout=WAIT)
         expect(self.page.locator("[aria-busy=true]")).to_have_count(0, timeout=WAIT)
 
     def check_accessibility(self) -> None:
@@ -200,7 +211,7 @@ def test_every_view_answers_without_a_problem(
     with visit(browser, address, language, theme=theme, width=width) as found:
         for name, (path, query) in VIEWS.items():
             found.open(path, **query)
-            expect(found.page.locator("main [aria-live] section").first).to_be_visible()
+            expect(found.page.locator("main :is([aria-live] section, ul a svg g)").first).to_be_visible()
             found.check_accessibility()
             if SCREENSHOTS:
                 path = Path(SCREENSHOTS) / f"{name.replace(' ', '-')}-{theme}-{language}-{width}.png"
@@ -296,3 +307,54 @@ def test_the_map_finds_a_word_and_saves_what_it_shows(browser: Browser, address:
             page.get_by_role("button", name="Save as JSON").click()
         words = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["words"]
         assert "film" in {each["word"] for each in words}
+
+
+@pytest.mark.slow
+def test_a_cluster_is_highlighted_by_the_keyboard_and_restored(browser: Browser, address: str) -> None:
+    with visit(browser, address) as found:
+        path, query = VIEWS["clusters"]
+        found.open(path, **(query | {"cluster": 0, "point": -1}))
+        page, canvas = found.page, found.page.locator("canvas")
+        before = canvas.evaluate("each => each.toDataURL()")
+        first = page.locator("main li button[aria-pressed]").first
+        first.focus()
+        page.keyboard.press("Enter")
+        expect(first).to_have_attribute("aria-pressed", "true")
+        assert "cluster=1" in page.url
+        assert canvas.evaluate("each => each.toDataURL()") != before
+        page.get_by_label("Search a text").fill(HEADLINES[4])
+        page.keyboard.press("Enter")
+        assert "point=4" in page.url
+        page.goto(page.url)
+        expect(first).to_have_attribute("aria-pressed", "true", timeout=WAIT)
+        expect(page.locator("main section p").filter(has_text=HEADLINES[4]).first).to_be_visible()
+
+
+@pytest.mark.slow
+def test_a_figure_of_the_gallery_is_saved_as_svg(browser: Browser, address: str) -> None:
+    with visit(browser, address, theme="dark") as found:
+        page = found.page
+        found.open("/figures")
+        page.get_by_role("link", name="Sizes of networks").click()
+        expect(page.get_by_role("img")).to_be_visible(timeout=WAIT)
+        page.get_by_label("Model").select_option("chinese")
+        page.get_by_role("button", name="Draw").click()
+        expect(page.get_by_role("img")).to_contain_text("chinese", timeout=WAIT)
+        assert "model=chinese" in page.url
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save as SVG").click()
+        parsed = ElementTree.fromstring(Path(download.value.path()).read_bytes())
+        texts = ["".join(each.itertext()) for each in parsed.iter("{http://www.w3.org/2000/svg}text")]
+        assert {"chinese", "BERT-base"} <= {*texts}
+        assert all(each.get("class") is None for each in parsed.iter())
+
+
+@pytest.mark.slow
+def test_examples_work_on_the_bundled_models(browser: Browser, address: str) -> None:
+    with visit(browser, address, "zh") as found:
+        for path in ("/layers/probes", "/layers/retrieval", "/data/clusters", "/bias"):
+            found.open(path)
+            found.page.get_by_label("模型").select_option("chinese", timeout=WAIT)
+            found.page.locator("button.example").first.click()
+            expect(found.page.locator("main [aria-live] section").first).to_be_visible(timeout=WAIT)
+            assert found.page.get_by_role("alert").count() == 0

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import keel
+from keel.api.figures import FIGURES
 from keel.studio import workspace
 
 BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
@@ -123,6 +124,8 @@ def test_clusters_of_a_data_file(client: TestClient) -> None:
     assert found["clusters"]["clusters"][0]["words"]
     assert any("20 of 32 texts" in note for note in found["notes"])
     assert not any(note.startswith("/") for note in found["notes"])
+    pasted = post(client, "clusters", model=BERT, content="the old film\n\na quiet garden\ngood story\n", clusters=3)
+    assert len(pasted["clusters"]["clusters"]) == 3
 
 
 def test_pronouns_and_occupations(client: TestClient) -> None:
@@ -137,6 +140,69 @@ def test_layers_and_explanations(client: TestClient) -> None:
     assert sum(mix["weights"]) == pytest.approx(1, abs=1e-4)
     found = post(client, "explain", model=CLASSIFIER, text="the old film was good")
     assert [word["word"] for word in found["words"]] == ["the", "old", "film", "was", "good"]
+
+
+def test_probes_of_a_file_and_of_pasted_words(client: TestClient, project: Path) -> None:
+    tagged = "\n\n".join(f"{name}\tN\nis\tV\ngood\tA" for name in ("film", "story", "garden", "quiet", "old"))
+    found = post(client, "probes", model=BERT, content=tagged, control=True, random=True)
+    (curve,) = found["tasks"]
+    assert (curve["layers"], curve["classes"], curve["test"]) == ([0, 1, 2], 3, 3)
+    assert len(curve["scores"]) == len(curve["control"]) == len(curve["random"]) == 3
+    assert [note for note in found["notes"] if "layer" in note] == []
+    assert "/" not in json.dumps(found["notes"])
+    (project / "tags.conll").write_text(tagged.replace("\t", " ") + "\n", encoding="utf-8")
+    again = post(client, "probes", model=BERT, train="project/tags.conll", test="project/tags.conll")
+    assert again["tasks"][0]["source"] == "project/tags.conll"
+    assert again["tasks"][0]["control"] is None
+    (project / "tags.conll").unlink()
+
+
+def test_retrieval_of_translations(client: TestClient, project: Path) -> None:
+    pairs = [("the old film", "film old the"), ("a quiet garden", "garden a quiet"), ("good story", "story good")]
+    found = post(client, "retrieval", model=BERT, content="\n".join(map("\t".join, pairs)))
+    exact = keel.retrieval(project / "models" / "bert", pairs)
+    assert [each["forward"]["value"] for each in found["layers"]] == [each.forward.value for each in exact.layers]
+    for side, name in enumerate(("first.txt", "second.txt")):
+        (project / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    files = {"file": "project/first.txt", "second_file": "project/second.txt"}
+    assert post(client, "retrieval", model=BERT, **files)["count"] == len(pairs)
+    for name in ("first.txt", "second.txt"):
+        (project / name).unlink()
+
+
+def test_figures_are_trees_of_shapes_without_styles(client: TestClient) -> None:
+    figures = {each["name"]: each for each in client.get("/api/figures").json()["figures"]}
+    assert {*figures} == {*FIGURES}
+    assert all(("model" in each["options"]) == bool(each["systems"]) for each in figures.values())
+    assert "ernie" in figures["units"]["systems"]
+    found = post(client, "figure", name="block", model=BERT)
+    assert found["numbers"]["layers"] == 2
+
+    def shapes(shape: dict[str, Any]) -> list[dict[str, Any]]:
+        inside = [each for each in shape["children"] if not isinstance(each, str)]
+        return [shape, *(each for child in inside for each in shapes(child))]
+
+    every = shapes(found["picture"])
+    assert every[0]["tag"] == "svg"
+    assert {"text", "rect"} <= {each["tag"] for each in every}
+    assert not any("style" in each["attributes"] for each in every)
+    for system in figures["rnn"]["systems"]:
+        assert system not in ("bert", "gpt")
+
+
+def test_a_figure_reads_no_file_that_a_recipe_names(client: TestClient, project: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("old film\n", encoding="utf-8")
+    folder = project / "models" / "named"
+    shutil.copytree(project / "models" / "bert", folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["keel"]["card"]["recipe"].setdefault("text", {})["entities"] = str(names)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = "the old film was good"
+    exact = keel.figure("units", model=folder, text=text).to_dict()["units"]["levels"]
+    found = post(client, "figure", name="units", model="project/models/named", text=text)["units"]["levels"]
+    assert {*exact} - {*found} == {"entity"}
+    shutil.rmtree(folder)
 
 
 def test_runs_and_reports(client: TestClient) -> None:
@@ -236,6 +302,15 @@ def test_a_claim_runs_in_the_background(client: TestClient) -> None:
         ("clusters", {"model": BERT, "file": "project/train.tsv", "most": 1_000_000}, 422),
         ("clusters", {"model": BERT, "file": "project/train.tsv", "clusters": 0}, 400),
         ("clusters", {"model": BERT, "file": "project/train.tsv", "text_column": "body"}, 400),
+        ("clusters", {"model": BERT, "content": " \n"}, 400),
+        ("probes", {"model": BERT}, 400),
+        ("probes", {"model": BERT, "train": "../secret.conll"}, 404),
+        ("probes", {"model": WORDS, "content": "a N\n"}, 400),
+        ("retrieval", {"model": BERT, "content": "a film"}, 400),
+        ("retrieval", {"model": BERT, "file": "project/train.tsv", "second_file": "../secret"}, 404),
+        ("figure", {"name": "nothing"}, 404),
+        ("figure", {"name": "family", "model": BERT}, 400),
+        ("figure", {"name": "units", "text": "a", "phrases": "/etc/passwd"}, 422),
         ("bias", {"model": BERT, "pronouns": "she"}, 400),
         ("bias", {"model": BERT, "by": "all"}, 422),
         ("bias", {"model": BERT, "occupations": ["x"] * 201}, 422),

@@ -7,6 +7,8 @@ export const icons = {
   layers: "m10 3 7 3.5-7 3.5-7-3.5Z M3 10l7 3.5 7-3.5 M3 13.5 10 17l7-3.5",
   trace: "M4 4v5h5 M4 9c0 4 2 6 6 6h6 M13 12l3 3-3 3",
   explain: "M9 3.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11Z M13 13l4 4 M9 6.5v2.7 M9 11.4v.1",
+  bias: "M10 3v14 M6 17h8 M3.5 6 10 5l6.5-1 M3.5 6 1.8 11h3.400Z M16.500 4l-1.7 5h3.4Z",
+  figures: "M3 4h5v4H3Z M12 4h5v4h-5Z M7.500 13h5v4h-5Z M5.500 8v2.500h9V8 M10 10.500V13",
   runs: "M3 3v14h14 M6 12l3-5 3 3 4-6",
   compare: "M4 17V9h3v8Z M8.5 17V4h3v13Z M13 17v-5h3v5Z",
   claims: "M4 3.5h12v13H4Z M7 10l2.2 2.2L13.2 8",

@@ -6,7 +6,7 @@ import { errorFor } from "./sentences";
 
 export type Capability =
   | "fill" | "next_sentence" | "generate" | "ask" | "predict" | "translate" | "nearest" | "bias" | "clusters"
-  | "similarity" | "senses" | "attention" | "layers" | "trace" | "explain"; // prettier-ignore
+  | "similarity" | "senses" | "attention" | "layers" | "probes" | "retrieval" | "trace" | "explain"; // prettier-ignore
 
 export interface Model {
   id: string;

@@ -24,16 +24,26 @@ from keel.report.figures.size_figures import draw_family_tree, draw_sizes
 from keel.report.figures.task_figures import draw_gpt_inputs, draw_heads, draw_task_families
 from keel.report.figures.unit_figure import draw_units
 from keel.report.html_page import picture_file, write_figures
+from keel.systems.bert import Bert
+from keel.systems.cnn import Cnn
+from keel.systems.elmo import Elmo
+from keel.systems.gpt import Gpt
+from keel.systems.rnn import Rnn
+from keel.systems.system import System
+from keel.systems.transformer import Transformer
+from keel.systems.ulmfit import Ulmfit
 
 __all__ = ["figure"]
 
 
 class FigureKind(NamedTuple):
-    """A figure: what it shows, how it is built, and which of model, text and second it depends on."""
+    """A figure: what it shows, how it is built, which of model, text and second it depends on, and whose models."""
 
     summary: str
     build: Callable[..., Figure]
     options: tuple[str, ...] = ()
+    systems: tuple[type[System], ...] = ()
+    """Systems, with those that descend from them, whose models it shows."""
 
 
 def _input_figure(model: Model, text: str, second: str = "") -> Figure:
@@ -61,21 +71,29 @@ def _unit_figure(model: Model, text: str, units: MaskingUnits) -> Figure:
 UNIT_SOURCES = ("phrases", "entities", "entity_model")
 """Options of the figure of units."""
 FIGURES = {
-    "rnn": FigureKind("A recurrent network, unrolled over time", draw_unrolled, ("model", "text")),
-    "cnn": FigureKind("The layers of a CNN for text", draw_cnn, ("model", "text")),
-    "window": FigureKind("What one word sees: CNN, RNN and self-attention", draw_window, ("model", "text")),
-    "block": FigureKind("One Transformer block of BERT or GPT, with its sizes", draw_block, ("model",)),
-    "networks": FigureKind("The networks of ELMo, GPT and BERT side by side", draw_networks, ("model",)),
-    "input": FigureKind("Token, segment and position embeddings of a text", _input_figure, ("model", "text", "second")),
+    "rnn": FigureKind("A recurrent network, unrolled over time", draw_unrolled, ("model", "text"), (Rnn, Ulmfit)),
+    "cnn": FigureKind("The layers of a CNN for text", draw_cnn, ("model", "text"), (Cnn,)),
+    "window": FigureKind("What one word sees: CNN, RNN and self-attention", draw_window, ("model", "text"), (Cnn,)),
+    "block": FigureKind("One Transformer block of BERT or GPT, with its sizes", draw_block, ("model",), (Bert, Gpt)),
+    "networks": FigureKind(
+        "The networks of ELMo, GPT and BERT side by side", draw_networks, ("model",), (Elmo, Gpt, Bert)
+    ),
+    "input": FigureKind(
+        "Token, segment and position embeddings of a text",
+        _input_figure,
+        ("model", "text", "second"),
+        (Bert, Gpt, Transformer),
+    ),
     "units": FigureKind(
         "Words, phrases and entities that ERNIE masks as a whole",
         _unit_figure,
         ("model", "text", "phrases", "entities", "entity_model"),
+        (Bert,),
     ),
-    "heads": FigureKind("Task heads on BERT: classes, pairs, tags, answers", draw_heads, ("model",)),
-    "gpt-inputs": FigureKind("Inputs of GPT for each task", draw_gpt_inputs, ("model",)),
+    "heads": FigureKind("Task heads on BERT: classes, pairs, tags, answers", draw_heads, ("model",), (Bert,)),
+    "gpt-inputs": FigureKind("Inputs of GPT for each task", draw_gpt_inputs, ("model",), (Gpt,)),
     "tasks": FigureKind("Families of tasks, and the systems that support them", draw_task_families),
-    "sizes": FigureKind("Published sizes: layers, width, heads and parameters", draw_sizes, ("model",)),
+    "sizes": FigureKind("Published sizes: layers, width, heads and parameters", draw_sizes, ("model",), (System,)),
     "family": FigureKind("Family tree of all systems", draw_family_tree),
 }
 """The figures by name."""

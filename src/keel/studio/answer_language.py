@@ -27,6 +27,8 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     "map": ("caption", "clusters.note"),
     "clusters": ("caption", "clusters.note"),
     "bias": ("caution",),
+    "figures": ("figures.*.summary",),
+    "figure": ("title", "caption"),
     "trace": ("tensors.*.meaning",),
 }
 """Further paths by the first part of a request's path, below /api."""

@@ -1,4 +1,4 @@
-"""Requests of the pages Attention, Layers, Trace and Explain."""
+"""Requests of the pages Attention, Trace and Explain."""
 
 import base64
 from typing import Any
@@ -10,7 +10,6 @@ from keel.api.inspection import explain_prediction
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.attention_weights import Attention, attention_weights
-from keel.explain.layer_weights import layers_by_task
 from keel.explain.text_tracing import trace_tensors
 from keel.report.attention_charts import intensity, pooled_matrix
 from keel.studio.requests import (
@@ -18,7 +17,6 @@ from keel.studio.requests import (
     CurrentWorkspace,
     ExplainRequest,
     HeadRequest,
-    LayersRequest,
     TraceRequest,
     with_notes,
 )
@@ -49,13 +47,6 @@ def attention_head(given: HeadRequest, workspace: CurrentWorkspace) -> dict[str,
     model = workspace.model(given.model)
     found = attention_weights(model, layers=[given.layer], heads=[given.head], **_settings(given))
     return _head_data(found)
-
-
-@router.post("/layers")
-def layers(given: LayersRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """The weights of layers in the scalar mixes of several models."""
-    found = layers_by_task(map(workspace.model, given.models)).to_dict()["tasks"]
-    return {"tasks": [{**each, "model": id} for id, each in zip(given.models, found, strict=True)]}
 
 
 @router.post("/trace")

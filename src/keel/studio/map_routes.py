@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from keel.api.bias import bias
 from keel.api.maps import frequent_rows, map_texts
+from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.vector_map import VectorMap, map_vectors
@@ -38,12 +39,15 @@ def text_clusters(given: ClustersRequest, workspace: CurrentWorkspace) -> dict[s
     model = workspace.model(given.model)
     if given.clusters == 0:
         raise UsageError("clusters must be 1 or more, or auto")
-    entry = workspace.find("file", given.file)
+    lines = [line for line in given.content.splitlines() if line.strip()]
+    if not given.file and not lines:
+        raise UsageError("there are no texts: choose a file, or paste texts, one per line")
+    source = workspace.find("file", given.file).path if given.file else lines
     settings: dict[str, Any] = {"by": given.by, "clusters": given.clusters, "most": given.most}
     if given.text_column:
         settings["text_column"] = given.text_column
     return workspace.without_paths(
-        with_notes(lambda on_event: _map_data(map_texts(entry.path, model, on_event=on_event, **settings)))
+        with_notes(lambda on_event: _map_data(map_texts(source, model, on_event=on_event, **settings)))
     )
 
 
@@ -52,6 +56,9 @@ def pronouns_and_occupations(given: BiasRequest, workspace: CurrentWorkspace) ->
     """Which of two pronouns a model connects with each occupation, by all methods that it supports."""
     model = workspace.model(given.model)
     settings = given.model_dump(exclude={"model"})
+    if given.language == "auto":
+        words = [model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]
+        settings["language"] = vocabulary_language(words)
     return with_notes(lambda on_event: bias(model, on_event=on_event, **settings).to_dict())
 
 

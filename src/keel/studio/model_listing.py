@@ -22,6 +22,7 @@ def capabilities(model: Model) -> list[str]:
     encoder, task, objective = model.encoder, model.task, model.objective
     generates = task is None and isinstance(objective, CausalLM)
     attends = any(isinstance(module, MultiHeadAttention) for module in encoder.modules())
+    several = encoder.layer_count > 1
     found = {
         "fill": isinstance(objective, MaskedLM) and WORD_HEAD not in model.missing,
         "next_sentence": predicts_next_sentence(model),
@@ -36,6 +37,8 @@ def capabilities(model: Model) -> list[str]:
         "senses": not encoder.bag_of_words and not isinstance(task, SequenceToSequence),
         "attention": attends or isinstance(task, SequenceToSequence),
         "layers": task is not None and task.mix is not None,
+        "probes": several and not encoder.bag_of_words,
+        "retrieval": several and not encoder.sparse and not isinstance(task, SequenceToSequence),
         "trace": supports_trace(model),
         "explain": task is not None and task.name in EXPLAINED_TASKS,
     }

@@ -148,13 +148,47 @@ class MapRequest(ModelRequest):
 
 
 class ClustersRequest(ModelRequest):
-    """Clusters of the texts of a data file, and a map of them."""
+    """Clusters of the texts of a data file, or of given ones, one per line; and a map of them."""
 
-    file: str
+    file: str = ""
+    content: Text = ""
     text_column: Word = ""
     most: Annotated[int, Field(ge=2, le=10_000)] = 2_000
     by: ProjectionMethod | Literal["auto"] = "auto"
     clusters: ClusterCount = "auto"
+
+
+class RetrievalRequest(ModelRequest):
+    """Sentences and their translations: a table, two files whose lines correspond, or lines with a tab in between."""
+
+    file: str = ""
+    second_file: str = ""
+    content: Text = ""
+    center: bool = False
+    sample: Annotated[int, Field(ge=2, le=5_000)] = 1_000
+
+
+class ProbesRequest(ModelRequest):
+    """Labelled words or spans to train and test probes on: files, or the contents of one."""
+
+    train: str = ""
+    test: str = ""
+    content: Text = ""
+    probe: Annotated[list[Word], Field(max_length=20)] = []
+    control: bool = False
+    random: bool = False
+    examples: Annotated[int, Field(ge=10, le=10_000)] = 2_000
+
+
+class FigureRequest(BaseModel):
+    """A diagram by its name, of published networks or of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    model: str = ""
+    text: ShortText = ""
+    second: ShortText = ""
 
 
 class RunsRequest(BaseModel):

@@ -15,7 +15,15 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from keel.errors import KeelError, UsageError
-from keel.studio import look_inside_routes, map_routes, project_routes, try_routes, word_routes
+from keel.studio import (
+    figure_routes,
+    layer_routes,
+    look_inside_routes,
+    map_routes,
+    project_routes,
+    try_routes,
+    word_routes,
+)
 from keel.studio.answer_language import AnswerLanguage, TranslatedResponse
 from keel.studio.guard import Guard
 from keel.studio.invalid_inputs import describe_invalid
@@ -48,7 +56,8 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
     )
     app.state.workspace, app.state.jobs = workspace, jobs
     api = APIRouter(prefix="/api")
-    for each in (try_routes, word_routes, look_inside_routes, map_routes, project_routes):
+    routes = (try_routes, word_routes, look_inside_routes, layer_routes, map_routes, figure_routes, project_routes)
+    for each in routes:
         api.include_router(each.router)
     app.include_router(api)
     app.include_router(project_routes.pages)

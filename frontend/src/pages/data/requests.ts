@@ -2,12 +2,6 @@
 
 import type { Noted } from "$lib/api";
 
-export interface DataFile {
-  id: string;
-  name: string;
-  bytes: number;
-}
-
 type Fact = string | number | Record<string, string | number>;
 
 export interface CheckAnswer extends Noted {

@@ -44,16 +44,3 @@ export interface SensesAnswer extends Noted {
   cosines: number[][];
   note?: string;
 }
-
-export interface MapAnswer {
-  /** The most frequent first. */
-  names: string[];
-  /** Positions x, y, x, y with 16 bits, little-endian, in base64; the origin is at the lower left. */
-  points: string;
-  width: number;
-  height: number;
-  /** How the map was made. */
-  caption: string;
-  /** The cluster of each point as a byte, in base64. */
-  clusters: { groups: string } | null;
-}
