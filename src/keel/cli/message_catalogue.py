@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -235,7 +236,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
 
 def _field_texts(node: ast.ClassDef) -> Iterator[str]:
     """Texts of the fields of settings, which are help texts of flags."""
-    if not any(_name(base) in SETTINGS for base in node.bases):
+    if not any(_name(base) in _settings_classes() for base in node.bases):
         return
     for field, below in zip(node.body, node.body[1:], strict=False):
         match field, below:
@@ -247,6 +248,7 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
+@cache
 def _settings_classes() -> frozenset[str]:
     """Names of `Validated` and all classes below it."""
     names = {"Validated"}
@@ -258,9 +260,6 @@ def _settings_classes() -> frozenset[str]:
     while new := {name for name, bases in pairs if bases & names} - names:
         names |= new
     return frozenset(names)
-
-
-SETTINGS = _settings_classes()
 
 
 def render(comments: dict[str, str], translations: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.layer_weights import layers_by_task
 from keel.studio.requests import CurrentWorkspace, LayersRequest, ProbesRequest, RetrievalRequest, with_notes
-from keel.studio.workspace import Workspace, find, renamed
+from keel.studio.workspace import Workspace, renamed
 
 router = APIRouter()
 
