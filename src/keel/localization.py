@@ -75,7 +75,7 @@ def catalogue(name: Language) -> "Catalogue":
     return Catalogue(name, read_catalogue(CATALOGUES / f"{name}.po"))
 
 
-class Template(NamedTuple):
+class MessageTemplate(NamedTuple):
     """A sentence with values, and its translation."""
 
     longest: str
@@ -88,7 +88,7 @@ class Template(NamedTuple):
     translation: str
 
     @classmethod
-    def of(cls, english: str, translation: str) -> "Template":
+    def of(cls, english: str, translation: str) -> "MessageTemplate":
         parts = VALUE.split(english)[::3]
         words = WORD.findall(" ".join(parts))
         return cls(max(parts, key=len), sum(map(len, parts)), len(words) < 2, english, translation)
@@ -122,9 +122,9 @@ class Catalogue:
         self.translate = lru_cache(maxsize=4096)(partial(self._translate, kind="sentence"))
 
     @cached_property
-    def _templates(self) -> list[Template]:
+    def _templates(self) -> list[MessageTemplate]:
         """The longest first."""
-        found = (Template.of(*entry) for entry in self._entries.items() if VALUE.search(entry[0]))
+        found = (MessageTemplate.of(*entry) for entry in self._entries.items() if VALUE.search(entry[0]))
         return sorted(found, key=lambda each: -each.size)
 
     def _translate(self, text: str, kind: Kind) -> str:
@@ -154,7 +154,7 @@ class Catalogue:
             return f"{counted[1]} {noun}"
         return self._joined(text)
 
-    def _filled(self, template: Template, text: str, kind: Kind) -> str:
+    def _filled(self, template: MessageTemplate, text: str, kind: Kind) -> str:
         """The translation if the text has the form of the template, else nothing; of two ways to cut it into values,
         the one that leaves fewer of them untranslated."""
         best: tuple[int, dict[str, str]] | None = None

@@ -181,8 +181,8 @@ MISSING_IS_EMPTY = (
 )  # fmt: skip
 WITHOUT_TEXTS = {"bias", "compare", "convert", "glue", "layers", "probe_layers", "retrieval", "runs", "word_map",
                  *(f"Model.{name}" for name in
-                 ("load", "from_stored", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share", "tensors",
-                  "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
+                 ("load", "from_stored", "outline", "of_vectors", "vector_space", "to", "fingerprint", "unknown_share",
+                  "tensors", "save", "to_stored")), "Classifier.get_params", "Classifier.set_params"}  # fmt: skip
 
 
 def facts(report: keel.Report) -> Any:

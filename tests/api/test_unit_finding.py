@@ -175,20 +175,20 @@ def test_names_of_a_single_character_are_left_out(chinese_corpus: Path, tmp_path
 
 
 def test_levels_without_effect_are_noted(chinese_corpus: Path, names: Path, tagger: Path, tmp_path: Path) -> None:
-    def found(name: str, **settings: Any) -> list[str]:
+    def notes_of(name: str, **settings: Any) -> list[str]:
         parts = ("the phrase level masks", "the entity level masks", "never masked")
         _, events = learn(chinese_corpus, tmp_path / name, **settings)
         return [each for each in notes(events) if any(part in each for part in parts)]
 
-    entity, phrase = found("nothing")
+    entity, phrase = notes_of("nothing")
     assert entity.startswith("no entities are given (entities, entity_model)")
     assert entity.endswith("masks words")
     assert phrase.startswith("no phrases are given (phrases)")
-    assert [each.rpartition(" ")[2] for each in found("phrases", phrases=1)] == ["phrases"]
-    assert found("basic", phrase_share=0.0, entity_share=0.0) == []
-    never = found("shares", phrase_share=0.0, entity_share=0.0, phrases=1, entities=str(names))
+    assert [each.rpartition(" ")[2] for each in notes_of("phrases", phrases=1)] == ["phrases"]
+    assert notes_of("basic", phrase_share=0.0, entity_share=0.0) == []
+    never = notes_of("shares", phrase_share=0.0, entity_share=0.0, phrases=1, entities=str(names))
     assert [each.split(" are never masked")[0] for each in never] == ["the entities", "the phrases"]
-    (same,) = found("tagger", entity_model=str(tagger), phrases=1)  # it knows English names only
+    (same,) = notes_of("tagger", entity_model=str(tagger), phrases=1)  # it knows English names only
     assert same.startswith("no entity differs")
 
 

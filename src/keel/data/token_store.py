@@ -141,7 +141,7 @@ class Tokens:
         return np.append(np.flatnonzero(lowest_bytes & 1), len(self._bounds))
 
     def levels_equal(self, first: int, second: int) -> bool:
-        """Whether the masking units of two levels (0 words, 1 phrases, 2 entities) are the same."""
+        """Whether one level (0 words, 1 phrases, 2 entities) has the same masking units as another."""
         assert self.units is not None
         counts = np.bincount(self.units, minlength=8)
         return not any(counts[code] for code in range(8) if code >> first & 1 != code >> second & 1)
