@@ -40,7 +40,7 @@ def displayed_default(flags: Flags, section: str) -> dict[str, Any]:
 def test_finetune_does_what_its_help_shows(name: str, task: str) -> None:
     flags = flags_of("finetune", name, "x.tsv", "--task", task)
     setup = FineTuningSetup.resolve(name, None, task, None, False, {}, ignore)
-    rules = setup.system.finetuning_policy.by_data_size if setup.train.optimizer == "own" else {}
+    rules = setup.system.finetuning_policy.by_data_size if setup.depends_on_size else {}
     stored = {key: value for key, value in vars(setup.train).items() if key not in DERIVED}
     assert displayed_default(flags, "train") == stored | rules
     assert displayed_default(flags, "head") == vars(setup.head)

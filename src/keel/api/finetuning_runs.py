@@ -238,8 +238,8 @@ class FineTuningRuns:
         """Whether the fine-tuning of a pre-trained encoder ended with the loss of label frequencies."""
         setup, counts = self.setup, [count for count in self.labels.counts if count]
         plain = not setup.head.lm_loss and setup.head.class_weights == "none"
-        pretrained = setup.system.finetuning_policy.fits_pretrained and not (setup.from_scratch or setup.freeze)
-        if not (pretrained and plain and isinstance(self.labels.kind, SingleLabel)) or history.steps < LEAST_STEPS:
+        may_collapse = setup.system.finetuning_policy.may_collapse and not (setup.from_scratch or setup.freeze)
+        if not (may_collapse and plain and isinstance(self.labels.kind, SingleLabel)) or history.steps < LEAST_STEPS:
             return False
         recent = [loss for step, loss in history.losses if step > (1 - LAST_SHARE) * history.steps]
         if not recent or len(counts) < 2:

@@ -75,7 +75,7 @@ class FineTuningDefaults:
         pretrained = trained and not freeze and not has_network
         if pretrained:
             train = policy.fit_to_pretraining(train, pretraining_optimizer, given.get("optimizer", ""))
-        sized = not solves_frozen and (train.optimizer == "own" or (pretrained and policy.fits_pretrained))
+        sized = not freeze and not has_network and policy.fits_size(train, trained=trained)
         return cls(
             freeze=bool(freeze),
             has_network=has_network,

@@ -33,7 +33,7 @@ from keel.nn.multihead_attention import FastDropout, packed_spans, padding_mask,
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
 from keel.systems.system import System
 from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width, learned_positions
-from keel.systems.transformer_finetuning import TransformerFineTuning
+from keel.systems.transformer_finetuning import EPOCHS, TransformerFineTuning
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import gather_tensor, shard_like
 from keel.training.objective import Phase, State, Tensors
@@ -83,6 +83,7 @@ class Bert(TransformerSystem):
         "large": {"layers": 24, "width": 1024},
     }
     default_frozen_pool = "mean"  # the pooler is trained by nothing, or by next sentence prediction
+    epoch_rule = EPOCHS
     pretraining_defaults = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
     tunable = (
         "dropout",

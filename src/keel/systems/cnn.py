@@ -16,6 +16,7 @@ from keel.errors import UsageError
 from keel.nn.convolution import ConvolutionFilters, max_over_time
 from keel.nn.encoder import Encoder, EncoderOutput, ForwardOptions
 from keel.systems.static_vectors import WordSystem
+from keel.systems.system import EpochRule
 from keel.training.plan import Train
 
 
@@ -36,6 +37,7 @@ class Cnn(WordSystem):
 
     name = "cnn"
     year = 2014
+    epoch_rule = EpochRule(examples=25_000, least=10, most=100)
     pretraining_defaults = Train(epochs=10)
 
     def __post_init__(self) -> None:

@@ -170,10 +170,16 @@ class FastTextFineTuning(FineTuningPolicy):
     """Fine-tuning of fastText's classifier: bags of words and n-grams with SGD updates of its own."""
 
     system: FastText
-    by_data_size: ClassVar[dict[str, str]] = {
-        "epochs": f"5, more below {UPDATES // 5:,} texts: {UPDATES:,} / texts, at most {MOST_EPOCHS}",
-        "lr": f"{LARGE_LR:g}; below {SMALL:,} texts by cross-validation with --autotune, else {SMALL_LR:g}",
-    }
+
+    @property
+    def by_data_size(self) -> dict[str, str]:
+        return {
+            "epochs": f"5, more below {UPDATES // 5:,} texts: {UPDATES:,} / texts, at most {MOST_EPOCHS}",
+            "lr": f"{LARGE_LR:g}; below {SMALL:,} texts by cross-validation with --autotune, else {SMALL_LR:g}",
+        }
+
+    def fits_size(self, train: Train, *, trained: bool) -> bool:
+        return train.optimizer == "own"
 
     def cross_validates(self, labels: LabelKind, texts: int) -> bool:
         return self.system.autotune and isinstance(labels, SingleLabel) and 2 <= texts < AUTOTUNE_BELOW

@@ -28,7 +28,7 @@ from keel.nn.multihead_attention import FastDropout, packed_spans, product_dtype
 from keel.nn.transformer_blocks import Activation
 from keel.systems.system import System
 from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width, learned_positions
-from keel.systems.transformer_finetuning import TransformerFineTuning
+from keel.systems.transformer_finetuning import EPOCHS, TransformerFineTuning
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import is_sharded
 from keel.training.objective import State, Tensors
@@ -66,6 +66,7 @@ class Gpt(TransformerSystem):
         "large": {"layers": 36, "width": 1280},
         "xl": {"layers": 48, "width": 1600},
     }
+    epoch_rule = EPOCHS
     pretraining_defaults = Train(epochs=1, batch=32, lr=6e-4, warmup=0.02, beta2=0.95, weight_decay=0.1)
     default_tokenizer = "bpe"
     default_vocab_size = 50_257

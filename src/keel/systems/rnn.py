@@ -18,7 +18,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.encoder import Encoder, EncoderObjective, EncoderOutput, ForwardOptions, Recorder
 from keel.nn.recurrent import Cell, RecurrentLayers, reverse_sequences
-from keel.systems.system import System
+from keel.systems.system import EpochRule, System
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Tensors
 from keel.training.plan import Train
@@ -44,6 +44,8 @@ class RecurrentSystem(System):
 @dataclass(frozen=True, kw_only=True)
 class RecurrentLMSystem(RecurrentSystem):
     """What all recurrent language models share."""
+
+    epoch_rule = EpochRule(examples=20_000, least=5, most=60)
 
     @property
     def context_description(self) -> str:

@@ -16,7 +16,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder
-from keel.systems.system import System
+from keel.systems.system import EpochRule, System
 from keel.training.objective import Tensors
 from keel.training.plan import Train
 
@@ -35,7 +35,8 @@ class WordSystem(System):
         return 4096
 
     def finetuning_defaults(self, frozen: bool) -> Train:
-        return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
+        """A high learning rate: a small set has few steps in which vectors and classifier can move."""
+        return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 5e-3)
 
     def special_tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         return [], [], []
@@ -53,6 +54,7 @@ class StaticSystem(WordSystem):
     """Embedding size."""
 
     default_pair_encoding = "siamese"
+    epoch_rule = EpochRule(examples=16_000, least=4, most=60)
     default_vocab_size = 1_000_000
     default_min_count = 5
 

@@ -23,6 +23,23 @@ from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
+class EpochRule:
+    """Epochs by the number of examples: as many as show `examples` to the model in all, within bounds."""
+
+    examples: int
+    least: int
+    most: int
+
+    def epochs(self, examples: int) -> float:
+        return float(min(self.most, max(self.least, round(self.examples / max(1, examples)))))
+
+    @property
+    def description(self) -> str:
+        few = f"{self.examples // self.least:,}"
+        return f"{self.least}, more below {few} examples: {self.examples:,} / examples, at most {self.most}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class System(Validated):
     """The hyper-parameters of one system; subclasses add those of their paper."""
 
@@ -50,6 +67,8 @@ class System(Validated):
     """Encoding of text pairs by default, if the encoder is not frozen; default is cross-encoding."""
     default_sentences: ClassVar[Sentences] = "split"
     """Sentence splitting of the pre-training text by default."""
+    epoch_rule: ClassVar[EpochRule | None] = None
+    """Default epochs of training on labels by gradients, if they depend on the number of examples."""
     feature_based: ClassVar[bool] = False
     """Whether, by default, fine-tuning freezes the encoder and the head reads a learned mix of its layers."""
 
@@ -208,14 +227,23 @@ class FineTuningPolicy:
         one that was given for fine-tuning ("" if none was)."""
         return train
 
-    fits_pretrained: ClassVar[bool] = False
-    """Whether `by_data_size` is also for the fine-tuning of a pre-trained encoder by gradients."""
-    by_data_size: ClassVar[dict[str, str]] = {}
-    """Training settings whose defaults depend on the number of examples, and how, in words."""
+    may_collapse: ClassVar[bool] = False
+    """Whether a run may learn label frequencies alone with one seed, and more with another."""
+
+    @property
+    def by_data_size(self) -> dict[str, str]:
+        """Training settings whose defaults depend on the number of examples, and how, in words."""
+        rule = self.system.epoch_rule
+        return {} if rule is None else {"epochs": rule.description}
 
     def fit_to_size(self, examples: int) -> dict[str, float]:
         """The settings of `by_data_size` for this number of examples."""
-        return {}
+        rule = self.system.epoch_rule
+        return {} if rule is None else {"epochs": rule.epochs(examples)}
+
+    def fits_size(self, train: Train, *, trained: bool) -> bool:
+        """Whether `by_data_size` holds for a run by these defaults that starts from a trained encoder, or from none."""
+        return True
 
     def adapt_to_given(self, given: Collection[str]) -> "System":
         """The system's settings beside these settings of the run, by name, that were given."""

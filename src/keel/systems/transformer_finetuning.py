@@ -1,14 +1,11 @@
 """How pre-trained Transformers, encoders and decoders, are fine-tuned."""
 
 from dataclasses import replace
-from typing import ClassVar
 
-from keel.systems.system import FineTuningPolicy
+from keel.systems.system import EpochRule, FineTuningPolicy
 from keel.training.plan import Train
 
-EXAMPLES = 60_000
-"""Examples that fine-tuning sees in all, within the bounds of its epochs."""
-MOST_EPOCHS = 10
+EPOCHS = EpochRule(examples=60_000, least=3, most=10)
 LAYER_DECAY = 0.9
 MUON_LR, ADAMW_LR = 2e-4, 5e-5
 """Learning rates for an encoder that Muon has pre-trained. Measured on GLUE (docs/log.md), the best are 1e-4 to 3e-4,
@@ -19,13 +16,10 @@ class TransformerFineTuning(FineTuningPolicy):
     """Fine-tuning of a pre-trained Transformer: small sets need more epochs, lower layers smaller learning rates, and
     an encoder that was pre-trained by Muon is fine-tuned by Muon."""
 
-    fits_pretrained = True
-    by_data_size: ClassVar[dict[str, str]] = {
-        "epochs": f"3, more below {EXAMPLES // 3:,} examples: {EXAMPLES:,} / examples, at most {MOST_EPOCHS}"
-    }
+    may_collapse = True
 
-    def fit_to_size(self, examples: int) -> dict[str, float]:
-        return {"epochs": float(min(MOST_EPOCHS, max(3, round(EXAMPLES / max(1, examples)))))}
+    def fits_size(self, train: Train, *, trained: bool) -> bool:
+        return trained
 
     def fit_to_pretraining(self, train: Train, pretraining_optimizer: str, given_optimizer: str = "") -> Train:
         if pretraining_optimizer != "muon":

@@ -55,6 +55,7 @@ class Ulmfit(RecurrentLMSystem):
 
     name = "ulmfit"
     year = 2018
+    epoch_rule = None  # gradual unfreezing has a length of its own
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 64, "hidden_size": 128, "layers": 2},
         "mini": {"width": 128, "hidden_size": 256, "layers": 2},
