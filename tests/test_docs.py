@@ -1,13 +1,12 @@
 """README and docs are executed: every block runs, with small files and few steps."""
 
 import json
-import os
 import re
 import shlex
 import shutil
 import socket
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,13 @@ from fastapi import FastAPI
 from keel.systems.family_tree import SHOWN, family_tree
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
+CHINESE_PAGES = [ROOT / "README.zh.md", *sorted((ROOT / "docs" / "zh").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *CHINESE_PAGES]
+# README.zh.md runs the same command.
+SLOW = [ROOT / "docs" / "zh" / "compare.md"]
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 TINY = "--size tiny --text.vocabulary 400 --system.sequence_length 32 --batch 8"
-# Parts of the commands that are replaced, so that they run in a second on the files of `example_files`.
+# Parts of the commands that are replaced, so that they run in a second on small files.
 SHORTER = {
     "rnn wiki.txt --minutes": "rnn wiki.txt --system.width 32 --minutes",
     "--minutes 20": "--steps 3",
@@ -47,7 +49,19 @@ SHORTER = {
     "--task tag": "--task tag --epochs 1",
     "--task choose --out": "--task choose --epochs 1 --out",
     "--task answer --out": "--task answer --epochs 1 --out",
-    "--task seq2seq": "--task seq2seq --epochs 1",
+    "train.en train.de --": "train.en train.de --epochs 1 --",
+    "train.en train.zh --": "train.en train.zh --epochs 1 --",
+    "couplets.tsv --size tiny": "couplets.tsv --size tiny --epochs 1",
+    "--system.width 64 --system.dropout 0 --steps 200": "--system.width 64 --system.dropout 0 --steps 20",
+    "word2vec msra/train.txt": "word2vec msra/train.txt --head.network_width 16 --window-ngrams 1000",
+    # Chinese pages; `chinese` itself is fine-tuned in README.zh.md.
+    "ernie wiki.txt --size mini": f"ernie wiki.txt {TINY}",
+    "en:english.txt zh:wiki.txt --size mini": f"en:english.txt zh:wiki.txt {TINY}",
+    "bias --model chinese": "bias --model chinese --occupations jobs.txt",
+    **{
+        f"finetune chinese {data}": f"finetune models/wiki {data}"
+        for data in ("chnsenticorp", "msra", "ocnli", "pku", "cmrc2018")
+    },
 }
 # Models that a page uses and does not make: built once for all pages.
 MODELS = {
@@ -68,8 +82,8 @@ TREEBANK = """\
 
 
 @pytest.fixture(scope="module")
-def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
-    """A folder with the files that the pages name."""
+def english_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    """A folder with the files that the English pages name."""
     folder = tmp_path_factory.mktemp("docs")
     text = english_corpus.read_text(encoding="utf-8")
     (folder / "wiki.txt").write_text(text, encoding="utf-8")
@@ -118,12 +132,92 @@ def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path
     return folder
 
 
-@pytest.fixture(scope="module")
-def build(example_files: Path, write_elmo: Callable[[Path], None]) -> Callable[[str], Path]:
-    """Build a model folder that a page uses, once."""
+CAPITALS = (("北京", "中国"), ("东京", "日本"), ("巴黎", "法国"), ("罗马", "意大利"))
+REVIEWS = (
+    ("1", "房间很干净，早餐也好吃。"),
+    ("0", "房间太小，服务员很冷淡。"),
+    ("1", "下次还来。"),
+    ("0", "电池不耐用。"),
+)
+MSRA = "李 B-PER\n华 I-PER\n住 O\n在 O\n杭 B-LOC\n州 I-LOC\n。 O\n\n船 O\n长 O\n修 O\n理 O\n帆 O\n船 O\n。 O\n\n"
+SEGMENTED = "船长  在  早上  修理  帆船  。\n李华  住  在  杭州  。\n律师  阅读  合同  。\n"
+PASSAGE = "李华一九九八年搬到了杭州，在那里开了一家书店。"
 
-    def build_once(name: str) -> Path:
-        folder = example_files / name
+
+@pytest.fixture(scope="module")
+def chinese_files(tmp_path_factory: pytest.TempPathFactory, chinese_corpus: Path, english_corpus: Path) -> Path:
+    """A folder with the files that the Chinese pages name, in the formats of the published data sets."""
+    folder = tmp_path_factory.mktemp("docs-zh")
+
+    def write(name: str, text: str, encoding: str = "utf-8") -> None:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding=encoding)
+
+    def as_json(rows: Sequence[object]) -> str:
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+    text = chinese_corpus.read_text(encoding="utf-8")
+    documents = text.split("\n\n")
+    write("wiki.txt", "".join(f"{city}是{country}的首都。\n\n" * 10 for city, country in CAPITALS) + text)
+    write("company.txt", "\n\n".join(documents[:12]) + "\n")
+    write("gb18030.txt", "\n\n".join(documents[:40]) + "\n", "gb18030")
+    write("english.txt", "\n\n".join(english_corpus.read_text(encoding="utf-8").split("\n\n")[:60]) + "\n")
+    write("names.txt", "王老师\n张医生\n植物学家\n")
+    write("jobs.txt", "护士\n医生\n")
+    write("new.txt", "房间很干净。\n电池太小。\n")
+    write("uses.txt", "他们沿着河边往前行走。\n这件事还是行不通。\n这家银行今天不营业。\n")
+    for name in ("train", "test"):
+        write(f"{name}.tsv", "text\tlabel\n" + "".join(f"{review}\t{label}\n" for label, review in REVIEWS * 6))
+    for name in ("train", "dev", "test"):
+        rows = "".join(f"{label}\t{review}\n" for label, review in REVIEWS * 6)
+        write(f"chnsenticorp/{name}.tsv", "label\ttext_a\n" + rows)
+    write("english.tsv", "text\tlabel\n" + "a clean room\t1\na cold waiter\t0\n" * 10)
+    write("phrases.tsv", "晚安\tgood night\n早晨\tmorning\n一条船\ta boat\n")
+    pairs = [
+        ("李华在睡觉", "李华醒着", "contradiction"),
+        ("李华在跑步", "李华在运动", "entailment"),
+        ("下雨了", "天冷", "-"),
+    ]
+    for name in ("train.50k", "dev"):
+        rows = [
+            {"sentence1": one, "sentence2": two, "label": label, "id": n} for n, (one, two, label) in enumerate(pairs)
+        ]
+        write(f"ocnli/{name}.json", as_json(rows * 8))
+    write("pairs.tsv", "sentence1\tsentence2\tlabel\n" + "怎么退货\t如何退货\t1\n怎么退货\t几点开门\t0\n" * 10)
+    for name in ("train", "test"):
+        write(f"msra/{name}.txt", MSRA * 10)
+    write("pku/pku_training.utf8", SEGMENTED * 8)
+    write("pku/pku_test_gold.utf8", SEGMENTED)
+    question = {"question": "李华搬到了哪里？", "answers": [{"text": "杭州", "answer_start": PASSAGE.index("杭州")}]}
+    for name in ("train", "dev"):
+        passages = [{"id": f"{n}", "context": PASSAGE, "qas": [{"id": f"{n}_0", **question}]} for n in range(12)]
+        articles = [{"id": "", "title": "", "paragraphs": [passage]} for passage in passages]
+        write(f"cmrc2018/{name}.json", json.dumps({"version": "v1.0", "data": articles}, ensure_ascii=False))
+    quiz = {"question": "船长早上修理什么？", "choices": ["帆船", "面包", "合同"], "label": 0}
+    for name in ("quiz", "questions"):
+        write(f"{name}.jsonl", as_json([quiz] * 12))
+    similar = "".join(f"{city}\t{country}\t{8 - n}\n" for n, (city, country) in enumerate(CAPITALS))
+    analogies = "".join(f"北京 中国 {city} {country}\n" for city, country in CAPITALS[1:])
+    for name, content in (
+        ("wordsim/240", similar),
+        ("wordsim/297", similar),
+        ("CA8/semantic", f": capital\n{analogies}"),
+    ):
+        write(f"{name}.txt", content)
+    write("CA8/morphological.txt", f": A\n{analogies}")
+    shutil.copy(ROOT / "docs" / "zh" / "couplets.tsv", folder)
+    write("couplets.txt", "白日依山尽\n明月松间照\n")
+    write("train.en", "the farmer is kind\nthe pilot was late\n" * 6)
+    write("train.zh", "农民很和善。\n领航员迟到了。\n" * 6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def build(write_elmo: Callable[[Path], None]) -> Callable[[Path, str], Path]:
+    """Build a model folder that a page uses beside its files, once."""
+
+    def build_once(files: Path, name: str) -> Path:
+        folder = files / name
         if not folder.exists():
             if name == "old-bert":
                 _write_old_bert(folder)
@@ -133,7 +227,7 @@ def build(example_files: Path, write_elmo: Callable[[Path], None]) -> Callable[[
                 from keel.cli import main
 
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.chdir(example_files)
+                    patch.chdir(files)
                     assert main([*MODELS[name].split(), "--out", name, "--quiet"]) == 0
         return folder
 
@@ -163,27 +257,34 @@ def _shorten(block: str) -> str:
     return block
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def _page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page for page in PAGES], ids=_page_id
+)
 def test_blocks_run(
     page: Path,
-    example_files: Path,
-    build: Callable[[str], Path],
+    build: Callable[[Path, str], Path],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from keel.cli import main
 
     blocks = re.findall(r"```(sh|python|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    folder = (example_files / page.name).resolve()
-    (folder / "models").mkdir(parents=True)
-    for path in example_files.iterdir():
-        if path.is_file() or path.name == "glue":
-            (folder / path.name).symlink_to(path)
-    code = "".join(block for _, block in blocks)
-    for name in (*MODELS, "old-bert", "elmo_2x4096"):
+    files: Path = request.getfixturevalue("chinese_files" if page in CHINESE_PAGES else "english_files")
+    built = (*MODELS, "old-bert", "elmo_2x4096")
+    for path in files.iterdir():
+        if path.name not in {Path(name).parts[0] for name in built}:
+            (tmp_path / path.name).symlink_to(path)
+    code = _shorten("".join(block for _, block in blocks))
+    for name in built:
         if re.search(rf"\b{name}\b", code) and f"--out {name}\n" not in re.sub(r" *#.*", "", code):
-            shutil.copytree(build(name), folder / name)
-    monkeypatch.chdir(folder)
+            shutil.copytree(build(files, name), tmp_path / name)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("uvicorn.Server.run", _open_studio)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     scope: dict[str, object] = {}
@@ -243,10 +344,26 @@ def test_make_targets_exist() -> None:
     assert {"demo", "check", "test-fast", "test", "test-all"} <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_page_id)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert link.startswith("http") or os.path.exists(page.parent / link), f"{page.name} links to {link}"
+    for link, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        if link.startswith("http"):
+            continue
+        target = page.parent / link if link else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in _anchors(target), f"{page.name} links to {link}#{anchor}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [page for page in CHINESE_PAGES if page.parent.name == "zh"], ids=_page_id)
+def test_chinese_page_is_listed(page: Path) -> None:
+    """README.zh names every Chinese page."""
+    assert f"]({page.relative_to(ROOT).as_posix()}" in (ROOT / "README.zh.md").read_text(encoding="utf-8")
 
 
 def test_layer_diagram_is_true() -> None:
@@ -260,4 +377,5 @@ def test_layer_diagram_is_true() -> None:
 
 
 def test_family_tree_is_current() -> None:
-    assert SHOWN.findall((ROOT / "README.md").read_text(encoding="utf-8")) == [family_tree()]
+    for name in ("README.md", "README.zh.md"):
+        assert SHOWN.findall((ROOT / name).read_text(encoding="utf-8")) == [family_tree()], name
