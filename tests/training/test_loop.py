@@ -334,6 +334,35 @@ def test_more_steps_are_refused_where_the_rate_fell(data: Tensor, schedule: Any,
         fit(Plane(), data, replace(train, steps=10), tmp_path)
 
 
+class Fading(Plane):
+    """Fewer and fewer of the points count in the course of a run."""
+
+    @property
+    def follows_progress(self) -> bool:
+        return True
+
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
+        points = super().batch(data, rng, examples)
+        if not rng.steps:
+            return points
+        return replace(points, weights=(torch.arange(len(points.x)) < 8 * (1 - rng.step / rng.steps)).float())
+
+
+def test_batches_know_the_planned_steps_and_a_run_of_other_length_is_refused(data: Tensor, tmp_path: Path) -> None:
+    train, counted = replace(TRAIN, steps=4), []
+
+    class Recorded(Fading):
+        def counts(self, batch: Points) -> dict[str, Tensor]:
+            counted.append(int(batch.weights.sum()))
+            return super().counts(batch)
+
+    fit(Recorded(), data, train, tmp_path)
+    assert counted == [8, 6, 4, 2]
+    assert validation_loss(data, TRAIN)(Fading()) == validation_loss(data, TRAIN)(Plane()), "all count outside of a run"
+    with pytest.raises(UsageError, match="started with steps = 4, not 10"):
+        fit(Fading(), data, replace(train, steps=10), tmp_path)
+
+
 def test_checkpoint_falls_due_by_the_clock(data: Tensor, tmp_path: Path) -> None:
     fit(Plane(), data, replace(TRAIN, checkpoint_every=0, checkpoint_minutes=1e-9, keep=9), tmp_path)
     assert saved_steps(tmp_path) == [1, 2, 3, 4, 5, 6]

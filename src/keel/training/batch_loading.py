@@ -67,7 +67,8 @@ class GpuBatches:
         self.compiled: dict[int, Callable[[Tensor], Tensors]] = {}
 
     def get(self, step_plan: StepPlan, parts: Sequence[range], coming: Sequence[Coming] = ()) -> MicroBatches:
-        numbers = torch.tensor([step_plan.step, step_plan.first_example, step_plan.batch_size]).pin_memory()
+        numbers = [step_plan.step, step_plan.first_example, step_plan.batch_size, step_plan.steps]
+        numbers = torch.tensor(numbers).pin_memory()
         numbers = numbers.to(self.data.device, non_blocking=True)
         if step_plan.phase not in self.compiled:
             self.compiled[step_plan.phase] = self._compile(step_plan.phase, numbers)
@@ -80,7 +81,12 @@ class GpuBatches:
 
         def make(numbers: Tensor) -> Tensors:
             rng = CounterRng(
-                seed=self.train.seed, step=numbers[0], first_example=numbers[1], batch_size=numbers[2], phase=phase
+                seed=self.train.seed,
+                step=numbers[0],
+                first_example=numbers[1],
+                batch_size=numbers[2],
+                phase=phase,
+                steps=numbers[3],
             )
             return self.objective.batch(self.data, rng, examples)
 

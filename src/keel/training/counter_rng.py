@@ -84,6 +84,8 @@ class CounterRng:
     """Examples of this step, over all processes: the number of parallel streams."""
     phase: int = 0
     """Phase of training (see `Objective.phases`)."""
+    steps: int | Tensor = 0
+    """Planned steps of the run, for what changes with its progress; 0 outside of a run, as in evaluation."""
 
     def random_bits(self, name: str, examples: Tensor, count: int = 1) -> Tensor:
         """[examples, count] integers of 63 random bits, independent for each `name`."""

@@ -289,7 +289,8 @@ class _Run:
         """Number of steps to resume to; refuses a setting that changed since the checkpoint."""
         before, now = state["settings"], self.settings
         alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).segments) == 1
-        extended = self.train.steps > state["plan"] and before["steps"] and alike and not self.train.average
+        alike = alike and not self.train.average and not self.objective.follows_progress
+        extended = self.train.steps > state["plan"] and before["steps"] and alike
         free = {*Train.CHANGEABLE, "processes", "parallel", *(["steps"] if extended else [])}
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
@@ -308,7 +309,7 @@ class _Run:
             remedy = f"use {remedy} to resume, or --overwrite to start from scratch"
             if changed[0] in Train.LENGTHS and state["step"] >= state["plan"]:
                 longer = f"continue from the model {self.model_folder} with another --out, or use --overwrite"
-                remedy = f"it is finished, and its learning rate has decayed; to train longer, {longer}"
+                remedy = f"it is finished, and its schedules have ended; to train longer, {longer}"
             raise UsageError(f"this run was started with {change}: {remedy}")
         return self.train.steps if extended else state["plan"]
 

@@ -106,11 +106,17 @@ class Objective(nn.Module):
         """Collect statistics over the dataset before the first step (also on resume)."""
 
     def batch(self, data: Any, rng: CounterRng, examples: range) -> Tensors:
-        """Examples of one step: a pure function of (seed, step, example index).
+        """Examples of one step: a pure function of (seed, step, example index) and, if it `follows_progress`, of the
+        planned steps of the run, `rng.steps`.
 
         If `data` is `Tensors`, and so may live on a GPU, every tensor of a batch has the batch dimension first.
         """
         raise NotImplementedError
+
+    @property
+    def follows_progress(self) -> bool:
+        """Whether batches change with the progress of a run: its number of steps is fixed then."""
+        return False
 
     def counts(self, batch: Any) -> dict[str, Tensor]:
         """Number of predictions that each loss sums over, known before the forward pass."""

@@ -146,6 +146,8 @@ class StepPlan:
     """Examples of earlier steps of the same phase."""
     phase: int
     lr: float
+    steps: int
+    """Steps of the plan."""
 
     def rng(self, seed: int) -> CounterRng:
         """Random numbers of this step."""
@@ -155,6 +157,7 @@ class StepPlan:
             first_example=self.first_example,
             batch_size=self.batch_size,
             phase=self.phase,
+            steps=self.steps,
         )
 
 
@@ -198,7 +201,9 @@ class Plan:
         # A smaller batch needs a smaller learning rate, as its gradient is noisier.
         full = self.train.batch * self.phases[here.phase].batch_share
         lr = self.train.lr * self.lr_factor(step) * min(1.0, here.batch_size / full) ** 0.5
-        return StepPlan(step=step, batch_size=here.batch_size, first_example=first, phase=here.phase, lr=lr)
+        return StepPlan(
+            step=step, batch_size=here.batch_size, first_example=first, phase=here.phase, lr=lr, steps=self.steps
+        )
 
     @property
     def average_from(self) -> int:
