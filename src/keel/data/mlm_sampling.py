@@ -13,6 +13,8 @@ from keel.data.documents import Documents
 from keel.training.counter_rng import CounterRng
 
 PairObjective = Literal["none", "segments", "nsp", "sop"]
+MILLION = 1_000_000
+"""Masking rates are integers in millionths here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,7 @@ def sample_masked_positions(
     starts_word: Tensor | None,
     *,
     length: int,
-    mask_rate: float,
+    mask_rate: int | Tensor,
     slots: int,
 ) -> tuple[Tensor, Tensor]:
     """[batch, slots] positions to mask, in random order, and their weights: 1 for `mask_rate` of each text, else 0;
@@ -145,7 +147,7 @@ def sample_masked_units(
     spans: SampledSpans,
     starts: Tensor,
     *,
-    mask_rate: float,
+    mask_rate: int | Tensor,
     slots: int,
 ) -> tuple[Tensor, Tensor]:
     """The same of whole units, given where they start [batch, length]: a unit is masked as a whole or not at all.
@@ -170,9 +172,10 @@ def sample_masked_units(
     return order[:, :slots], (rank[:slots] < masked).float()
 
 
-def masked_count(spans: SampledSpans, mask_rate: float, slots: int) -> Tensor:
-    """[batch, 1] number of tokens to mask: `mask_rate` of each text, at least one and at most `slots`."""
-    return ((spans.first_length + spans.second_length) * mask_rate + 0.5).long().clamp(1, slots)[:, None]
+def masked_count(spans: SampledSpans, mask_rate: int | Tensor, slots: int) -> Tensor:
+    """[batch, 1] number of tokens to mask: `mask_rate` of each text, rounded, at least one and at most `slots`."""
+    text = spans.first_length + spans.second_length
+    return ((text * mask_rate + MILLION // 2) // MILLION).clamp(1, slots)[:, None]
 
 
 def unit_indices(starts: Tensor) -> Tensor:

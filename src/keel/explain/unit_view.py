@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from keel.data.masking_units import LEVELS, MaskingUnits
-from keel.data.mlm_sampling import SampledSpans, replace_masked, sample_masked_units
+from keel.data.mlm_sampling import MILLION, SampledSpans, replace_masked, sample_masked_units
 from keel.data.sentence_splitting import split_sentences
 from keel.errors import UsageError
 from keel.model import Model
@@ -96,7 +96,7 @@ def _level(
         first,
         sequence,
         sequence.starts_with_bounds(torch.from_numpy(np.concatenate([[True], starts, [True]]))[None]),
-        mask_rate=system.mask_rate,
+        mask_rate=round(system.mask_rate * MILLION),
         slots=min(system.prediction_slots(len(ids) + 2) + 3, len(ids)),
     )
     chosen = (positions[0] - 1)[weights[0] > 0]

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from keel.config import Count, Dropout, Ge, Gt, Le, Lt
 from keel.data.documents import Documents
 from keel.data.mlm_sampling import (
+    MILLION,
     PairObjective,
     SampledSpans,
     replace_masked,
@@ -351,9 +352,8 @@ class BertPretraining(EncoderObjective):
         if system.whole_word_masking:
             words = spans.starts_with_bounds(data.starts_word(source))
         slots = system.prediction_slots(source.shape[1])
-        return sample_masked_positions(
-            rng, examples, spans, words, length=source.shape[1], mask_rate=system.mask_rate, slots=slots
-        )
+        rate = round(system.mask_rate * MILLION)
+        return sample_masked_positions(rng, examples, spans, words, length=source.shape[1], mask_rate=rate, slots=slots)
 
     def counts(self, batch: BertBatch) -> dict[str, Tensor]:
         counts = {"mlm": batch.weights.sum(), "tokens": batch.inputs.lengths.sum()}

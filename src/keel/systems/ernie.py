@@ -13,7 +13,7 @@ from torch import Tensor
 
 from keel.config import Ge, Le
 from keel.data.documents import Documents
-from keel.data.mlm_sampling import SampledSpans, sample_masked_units
+from keel.data.mlm_sampling import MILLION, SampledSpans, sample_masked_units
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.systems.bert import Bert, BertBatch, BertEncoder, BertPretraining
@@ -24,8 +24,6 @@ MASKING_LEVELS = ("basic", "phrase", "entity")
 """The levels; that of number n > 0 is bit n of a token's unit code, bit 0 tells words."""
 SPARE_SLOTS = 3
 """Prediction slots for a unit that is longer than what is left to mask."""
-FINE = 1_000_000
-"""Shares are rounded to this part of a whole: sampling is by integers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +132,7 @@ class ErniePretraining(BertPretraining):
             examples,
             spans,
             spans.starts_with_bounds(starts),
-            mask_rate=system.mask_rate,
+            mask_rate=round(system.mask_rate * MILLION),
             slots=system.prediction_slots(source.shape[1]),
         )
 
@@ -143,6 +141,6 @@ class ErniePretraining(BertPretraining):
         level = self.system.phase_plan[rng.phase].level
         if level is not None:
             return torch.full_like(examples, level)
-        basic, phrase, _ = (round(share * FINE) for share in self.system.level_shares)
-        number = rng.randint("level", examples, FINE).squeeze(1)
+        basic, phrase, _ = (round(share * MILLION) for share in self.system.level_shares)
+        number = rng.randint("level", examples, MILLION).squeeze(1)
         return (number >= basic).long() + (number >= basic + phrase).long()
