@@ -117,6 +117,7 @@ def test_size_with_a_field_changed() -> None:
         ({"sequence_length": 4}, "sequence_length must be 8 or more"),
         ({"mask_rate": 0.0}, "mask_rate must be above 0"),
         ({"mask_rate": 15.0}, "mask_rate must be above 0 and below 1, not 15.0"),
+        ({"mask_span": 0}, "mask_span must be 1 or more and 50 or less, not 0"),
         ({"segment_types": 0}, "segment_types must be 1 or more, not 0"),
     ],
 )
@@ -330,12 +331,14 @@ def words_of(lengths: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pair_objective", ["nsp", "none"])
-def test_whole_words_are_hidden_whole_or_not_at_all(pair_objective: str) -> None:
+@pytest.mark.parametrize("mask_span", [1, 10])
+def test_whole_words_are_hidden_whole_or_not_at_all(pair_objective: str, mask_span: int) -> None:
     plain = random_documents(100)
     lengths = np.random.default_rng(3).integers(1, 5, len(plain.ids))
     bits = words_of(lengths)[: len(plain.ids)]
     data = random_documents(100, starts_word=bits)
-    batch = batch_of(data, range(1500), pair_objective=pair_objective, whole_word_masking=True)
+    fields = {"pair_objective": pair_objective, "whole_word_masking": True, "mask_span": mask_span}
+    batch = batch_of(data, range(1500), **fields)
     ids, length = unmask(batch), Bert(**TINY).sequence_length
     hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.masked_positions, batch.weights > 0)
     # A subword follows its neighbour's fate where both are of one word in one text.
@@ -393,10 +396,12 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
     assert coverage(data, objective, epochs=16) > 0.999
 
 
-@pytest.mark.parametrize("pair_objective", ["nsp", "none"])
-def test_rows_do_not_depend_on_the_rows_around_them(pair_objective: str) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"pair_objective": "nsp"}, {"pair_objective": "none"}, {"mask_span": 10}], ids=lambda fields: str(fields)
+)
+def test_rows_do_not_depend_on_the_rows_around_them(fields: dict[str, Any]) -> None:
     data = random_documents(60)
-    objective = make_objective(data, pair_objective=pair_objective)
+    objective = make_objective(data, **fields)
     rng = CounterRng(seed=4, step=7, first_example=7 * 32)
     whole = objective.batch(data, rng, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
@@ -644,15 +649,23 @@ def test_phases_without_sense_are_refused(fields: dict[str, Any]) -> None:
         Bert(**{**TINY, **fields})
 
 
-def test_a_step_as_a_tensor_draws_the_same() -> None:
+@pytest.mark.parametrize("fields", [{}, {"mask_span": 10, "whole_word_masking": True}])
+def test_a_step_as_a_tensor_draws_the_same(fields: dict[str, Any]) -> None:
     """On a GPU the number of the step is a tensor, so that one compiled function serves all steps."""
-    documents = random_documents(100)
-    objective = make_objective(documents)
+    bits = words_of(np.random.default_rng(3).integers(1, 4, 20_000))
+    documents = random_documents(100, starts_word=bits)
+    objective = make_objective(documents, **fields)
+
+    def make(numbers: Tensor) -> list[Tensor]:
+        rng = CounterRng(seed=3, step=numbers[0], first_example=numbers[1], steps=numbers[2])
+        return objective.batch(documents, rng, range(8)).tensors()
+
+    compiled = torch.compile(make, dynamic=False, fullgraph=True, backend="eager")
     for step, first in ((0, 0), (7, 56), (123_456, 987_648)):
-        one = objective.batch(documents, CounterRng(seed=3, step=step, first_example=first), range(8))
-        tensors = torch.tensor([step, first])
-        two = objective.batch(documents, CounterRng(seed=3, step=tensors[0], first_example=tensors[1]), range(8))
-        assert all(map(torch.equal, one.tensors(), two.tensors()))
+        rng = CounterRng(seed=3, step=step, first_example=first, steps=200_000)
+        one = objective.batch(documents, rng, range(8)).tensors()
+        for two in (make, compiled):
+            assert all(map(torch.equal, one, two(torch.tensor([step, first, 200_000]))))
 
 
 def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from keel.data.documents import Documents
 from keel.training.counter_rng import CounterRng
 
 PairObjective = Literal["none", "segments", "nsp", "sop"]
+SPAN_P = 0.2
+"""Parameter p of the geometric distribution of the lengths of masked spans (SpanBERT)."""
 MILLION = 1_000_000
 """Masking rates are integers in millionths here."""
 
@@ -125,11 +127,18 @@ def sample_masked_positions(
     length: int,
     mask_rate: int | Tensor,
     slots: int,
+    mask_span: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """[batch, slots] positions to mask, in random order, and their weights: 1 for `mask_rate` of each text, else 0;
-    given `starts_word` [batch, length], of whole words."""
-    wanted = masked_count(spans, mask_rate, slots)
-    order = random_order(rng, examples, spans, starts_word, length=length, count=slots + 1)
+    given `starts_word` [batch, length], of whole words.
+
+    With a `mask_span` above 1 the text is cut into spans (`cut_spans`), which are masked in random order. Where
+    `mask_rate` is reached, the last one is cut off at a random end: tokens at the bounds of a text, where a span always
+    starts or ends, are hardly more probable than others.
+    """
+    wanted, either_end = masked_count(spans, mask_rate, slots), mask_span > 1
+    starts = cut_spans(rng, examples, spans, starts_word, length, mask_span) if either_end else starts_word
+    order = random_order(rng, examples, spans, starts, length=length, count=slots + 1, either_end=either_end)
     rank = torch.arange(slots, device=examples.device)
     if starts_word is None:
         return order[:, :slots], (rank < wanted).float()
@@ -139,6 +148,27 @@ def sample_masked_positions(
     wanted = torch.maximum(wanted, first.sum(1, keepdim=True).clamp(max=slots))
     partial = (words == words.gather(1, wanted)) & ~first
     return order[:, :slots], ((rank < wanted) & ~partial[:, :-1]).float()
+
+
+def cut_spans(
+    rng: CounterRng, examples: Tensor, spans: SampledSpans, starts_word: Tensor | None, length: int, longest: int
+) -> Tensor:
+    """[batch, length] where spans of random numbers of tokens start or, given where words start, of words.
+
+    P(l) = p (1 - p)^(l - 1) / (1 - (1 - p)^m) for l from 1 to m = `longest`, with p = 0.2: the distribution of SpanBERT
+    (Joshi et al., 2020), where m = 10 and the mean is 3.8. A span ends early where its text does.
+    """
+    bits = (rng.random_bits("span", examples, length) >> 39).int()  # 24 random bits
+    # l > k if they are 2^24 P(l <= k) or more.
+    below = [(1 - (1 - SPAN_P) ** k) / (1 - (1 - SPAN_P) ** longest) for k in range(1, longest)]
+    lengths = sum(((bits >= round(2**24 * share)).int() for share in below), start=torch.ones_like(bits))
+    # The first token or word of the text, after [CLS], is number 1.
+    following = (lengths.cumsum(1) + 1).clamp(max=length)
+    starts = torch.zeros(len(bits), length + 1, dtype=torch.bool, device=bits.device)
+    starts = starts.scatter(1, following, True)[:, :length]
+    if starts_word is not None:
+        starts = starts_word & starts.gather(1, unit_indices(starts_word))
+    return spans.starts_with_bounds(starts)
 
 
 def sample_masked_units(
@@ -184,23 +214,43 @@ def unit_indices(starts: Tensor) -> Tensor:
 
 
 def random_order(
-    rng: CounterRng, examples: Tensor, spans: SampledSpans, starts: Tensor | None, *, length: int, count: int
+    rng: CounterRng,
+    examples: Tensor,
+    spans: SampledSpans,
+    starts: Tensor | None,
+    *,
+    length: int,
+    count: int,
+    either_end: bool = False,
 ) -> Tensor:
     """[batch, count] positions in random order, special tokens and padding last; given where words start, the subwords
-    of a word follow each other."""
+    of a word follow each other, for a random half of the words backwards if `either_end`."""
     position = torch.arange(length, device=examples.device)
     key = rng.random_bits("mask", examples, length)
     if starts is not None:
         # Subwords share the key of their word's first one, so that they are chosen together and in order.
         key = key.gather(1, unit_indices(starts))
-    key = key >> 12 << 12 | position
+    within = torch.where(key >> 12 & 1 == 1, 4095 - position, position) if either_end else position
+    key = key >> 12 << 12 | within
     key = torch.where(spans.is_special(length), (2**51 - 1 << 12) | position, key)
     return key.topk(min(count, length), dim=1, largest=False, sorted=True).indices
 
 
-def replace_masked(rng: CounterRng, examples: Tensor, targets: Tensor, *, mask_id: int, vocab_size: int) -> Tensor:
+def replace_masked(
+    rng: CounterRng,
+    examples: Tensor,
+    targets: Tensor,
+    *,
+    mask_id: int,
+    vocab_size: int,
+    spans_at: Tensor | None = None,
+) -> Tensor:
     """[batch, slots] what stands at the masked positions instead of `targets`: [MASK] (80%), a random token (10%), or
-    the token itself (10%), as fine-tuning has no [MASK]; sampled independently for each token."""
+    the token itself (10%), as fine-tuning has no [MASK]; sampled independently for each token or, given the positions
+    `spans_at` of masked spans, for each span (SpanBERT)."""
     choice = rng.randint("replace", examples, 10, targets.shape[1])
+    if spans_at is not None:  # the tokens of a span follow each other, forwards or backwards
+        distance = spans_at.diff(dim=1, prepend=spans_at[:, :1])
+        choice = choice.gather(1, (distance.abs() != 1).long().cumsum(1) - 1)
     noise = rng.randint("noise", examples, vocab_size, targets.shape[1])
     return torch.where(choice < 8, mask_id, torch.where(choice == 8, noise, targets))

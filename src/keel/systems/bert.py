@@ -64,6 +64,9 @@ class Bert(TransformerSystem):
     """Masking rate: share of tokens that are masked and predicted."""
     whole_word_masking: bool = False
     """Mask all subwords of a word together."""
+    mask_span: Annotated[int, Ge(1), Le(50)] = 1
+    """Span masking: maximum length of a masked span, in tokens or, with whole_word_masking, in words; lengths are
+    geometric with p = 0.2. SpanBERT has 10 (mean 3.8); 1 masks single tokens or words."""
     pair_objective: PairObjective = "nsp"
     """What is learned from segments A and B. nsp: next sentence prediction, whether B follows A or is from another
     document; sop: sentence-order prediction, whether A and B are swapped; segments: pairs without a loss of their own;
@@ -94,6 +97,7 @@ class Bert(TransformerSystem):
         "final_share",
         "mask_rate",
         "whole_word_masking",
+        "mask_span",
         "pair_objective",
     )
 
@@ -331,7 +335,14 @@ class BertPretraining(EncoderObjective):
         ids = spans.to_ids(data, source, in_text, **special_ids)
         positions, weights = self.sample_masked(data, rng, numbers, spans, source)
         targets = ids.gather(1, positions)
-        masked = replace_masked(rng, numbers, targets, mask_id=self.mask_id, vocab_size=self.vocab_size)
+        masked = replace_masked(
+            rng,
+            numbers,
+            targets,
+            mask_id=self.mask_id,
+            vocab_size=self.vocab_size,
+            spans_at=positions if system.mask_span > 1 else None,
+        )
         ids = ids.scatter(1, positions, torch.where(weights > 0, masked, targets))
         position = torch.arange(length, device=ids.device)
         in_b = (position > spans.first_length[:, None] + 1) & (position < spans.lengths[:, None])
@@ -351,9 +362,17 @@ class BertPretraining(EncoderObjective):
         system, words = self.system, None
         if system.whole_word_masking:
             words = spans.starts_with_bounds(data.starts_word(source))
-        slots = system.prediction_slots(source.shape[1])
-        rate = round(system.mask_rate * MILLION)
-        return sample_masked_positions(rng, examples, spans, words, length=source.shape[1], mask_rate=rate, slots=slots)
+        length = source.shape[1]
+        return sample_masked_positions(
+            rng,
+            examples,
+            spans,
+            words,
+            length=length,
+            mask_rate=round(system.mask_rate * MILLION),
+            slots=system.prediction_slots(length),
+            mask_span=system.mask_span,
+        )
 
     def counts(self, batch: BertBatch) -> dict[str, Tensor]:
         counts = {"mlm": batch.weights.sum(), "tokens": batch.inputs.lengths.sum()}
