@@ -117,6 +117,7 @@ def test_size_with_a_field_changed() -> None:
         ({"sequence_length": 4}, "sequence_length must be 8 or more"),
         ({"mask_rate": 0.0}, "mask_rate must be above 0"),
         ({"mask_rate": 15.0}, "mask_rate must be above 0 and below 1, not 15.0"),
+        ({"final_mask_rate": 1.0}, "final_mask_rate must be 0 or more and below 1"),
         ({"mask_span": 0}, "mask_span must be 1 or more and 50 or less, not 0"),
         ({"segment_types": 0}, "segment_types must be 1 or more, not 0"),
     ],
@@ -189,6 +190,27 @@ def test_masked_positions_are_uniform_distinct_and_never_special_tokens() -> Non
     assert torch.equal(batch.targets, unmask(batch).gather(1, batch.masked_positions))
     together = ((batch.masked_positions == 5) & used).any(1) & ((batch.masked_positions == 6) & used).any(1)
     assert within(int(together.sum()), 4000, 9 / 60 * 8 / 59)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.4, 0.15), (0.1, 0.3)])
+@pytest.mark.parametrize("mask_span", [1, 10])
+def test_the_masking_rate_changes_linearly_over_the_run(first: float, last: float, mask_span: int) -> None:
+    data = random_documents(100)
+    objective = make_objective(data, mask_rate=first, final_mask_rate=last, mask_span=mask_span)
+    for step in (0, 250, 500, 999):
+        rng = CounterRng(seed=1, step=step, first_example=0, steps=1000)
+        batch = objective.batch(data, rng, range(300))
+        rate, text = first + (last - first) * step / 1000, batch.inputs.lengths - 3
+        assert objective.mask_rate_at(rng) == pytest.approx(1e6 * rate, abs=1)
+        assert (batch.weights.sum(1) - text * rate).abs()[text * rate > 0.5].max() < 0.501, "rounded"
+        assert float(batch.weights.sum() / text.sum()) == pytest.approx(rate, abs=0.01)
+        assert batch.weights.shape == (300, round(max(first, last) * 64 + 0.5)), "the shape is that of the larger rate"
+        spare = batch.weights == 0
+        assert torch.equal(batch.inputs.ids.gather(1, batch.masked_positions)[spare], batch.targets[spare])
+    held_out = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(300))
+    assert float(held_out.weights.sum() / (held_out.inputs.lengths - 3).sum()) == pytest.approx(last, abs=0.01)
+    assert objective.follows_progress
+    assert not make_objective(data).follows_progress
 
 
 def test_unchosen_tokens_are_left_as_they_are() -> None:
@@ -397,12 +419,18 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"pair_objective": "nsp"}, {"pair_objective": "none"}, {"mask_span": 10}], ids=lambda fields: str(fields)
+    "fields",
+    [
+        {"pair_objective": "nsp"},
+        {"pair_objective": "none"},
+        {"mask_span": 10, "mask_rate": 0.4, "final_mask_rate": 0.15},
+    ],
+    ids=str,
 )
 def test_rows_do_not_depend_on_the_rows_around_them(fields: dict[str, Any]) -> None:
     data = random_documents(60)
     objective = make_objective(data, **fields)
-    rng = CounterRng(seed=4, step=7, first_example=7 * 32)
+    rng = CounterRng(seed=4, step=7, first_example=7 * 32, steps=10)
     whole = objective.batch(data, rng, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
         found = objective.batch(data, rng, part)
@@ -649,7 +677,15 @@ def test_phases_without_sense_are_refused(fields: dict[str, Any]) -> None:
         Bert(**{**TINY, **fields})
 
 
-@pytest.mark.parametrize("fields", [{}, {"mask_span": 10, "whole_word_masking": True}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"mask_span": 10, "whole_word_masking": True, "final_mask_rate": 0.4},
+        {"mask_rate": 0.4, "final_mask_rate": 0.1},
+    ],
+    ids=str,
+)
 def test_a_step_as_a_tensor_draws_the_same(fields: dict[str, Any]) -> None:
     """On a GPU the number of the step is a tensor, so that one compiled function serves all steps."""
     bits = words_of(np.random.default_rng(3).integers(1, 4, 20_000))

@@ -69,6 +69,22 @@ def test_sizes_are_those_of_google(size: str, parameters: int, generator: int) -
     assert system.generator.embedding_width == system.embedding_width
 
 
+@pytest.mark.parametrize("ratio", [0.0, 0.25])
+def test_span_masking_and_a_masking_rate_that_changes_are_those_of_its_generator(ratio: float) -> None:
+    fields = {"mask_rate": 0.4, "final_mask_rate": 0.15, "mask_span": 10}
+    objective = make_objective(generator_ratio=ratio, **fields)
+    assert objective.follows_progress
+    shares = []
+    for step in (0, 9):
+        rng = CounterRng(seed=1, step=step, first_example=0, steps=10)
+        batch = objective.batch(DATA, rng, range(200))
+        assert all(map(torch.equal, batch.masked.tensors(), objective.generator.batch(DATA, rng, range(200)).tensors()))
+        shares.append(float(batch.masked.weights.sum() / (batch.masked.inputs.lengths - 3).sum()))
+        neighbours = batch.masked.masked_positions.diff(dim=1).abs()[batch.masked.weights[:, 1:] > 0] == 1
+        assert neighbours.float().mean() > 0.5, "spans"
+    assert shares == [pytest.approx(0.4, abs=0.02), pytest.approx(0.175, abs=0.02)]
+
+
 def test_replacements_are_samples_of_the_generator() -> None:
     objective = make_objective().eval()
     batch = make_batch(objective)

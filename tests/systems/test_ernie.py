@@ -272,6 +272,16 @@ def test_tokens_without_units_are_refused(data: Documents) -> None:
         make_batch(plain, 4)
 
 
+@pytest.mark.parametrize("level", LEVEL)
+def test_the_masking_rate_changes_over_the_run_at_each_level(data: Documents, level: str) -> None:
+    fields = {"pair_objective": "none", "mask_rate": 0.4, "final_mask_rate": 0.2, **LEVEL[level]}
+    objective = make_objective(data, **fields)
+    assert objective.follows_progress
+    for step, rate in ((0, 0.4), (50, 0.3), (99, 0.202)):
+        batch = objective.batch(data, CounterRng(seed=1, step=step, first_example=0, steps=100), range(2000))
+        assert float(batch.weights.sum() / (batch.inputs.lengths - 2).sum()) == pytest.approx(rate, rel=0.02)
+
+
 def test_it_is_a_bert_but_for_its_masking() -> None:
     ernie, bert = Ernie.sized("mini"), Bert.sized("mini")
     with torch.device("meta"):

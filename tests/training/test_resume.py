@@ -31,8 +31,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "eager-fp32": {"accumulate": 3},  # micro-batches of unequal size
     "eager-bf16": {"precision": "bf16"},
     "eager-muon": {"optimizer": "muon", "average": 0.6},
+    "eager-masking": {},  # a schedule of the masking rate
     "compiled-fp32": {"compile": True},
     "compiled-bf16": {"compile": True, "precision": "bf16", "accumulate": 2},
+}
+EAGER = [variant for variant in VARIANTS if variant.startswith("eager")]
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "eager-masking": {"mask_rate": 0.4, "final_mask_rate": 0.15, "mask_span": 10},
 }
 STEPS, EVERY = 12, 4
 
@@ -50,7 +55,7 @@ def train_bert(out: Path, variant: str, on_event: OnEvent = ignore) -> History:
     )
     learned, held = Documents.of(cast(Tokens, tokens)).split_held_out(0.1, seed=0)
     torch.manual_seed(0)
-    system = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32)
+    system = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32, **SYSTEMS.get(variant, {}))
     special_tokens = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
     objective = system.build_objective(system.build_encoder(vocab_size=90), special_tokens)
     common: dict[str, Any] = {"device": "cpu", "threads": 1, "log_every": 1, "lr": 1e-2}
@@ -92,7 +97,7 @@ def assert_same_bits(found: dict[str, Any], expected: dict[str, Any], case: str)
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The outcome of each eager variant, run once."""
     found: dict[str, Any] = {}
-    for variant in ("eager-fp32", "eager-bf16", "eager-muon"):
+    for variant in EAGER:
         out = tmp_path_factory.mktemp(variant)
         train_bert(out, variant)
         found[variant] = outcome(out)
@@ -104,7 +109,7 @@ def random_step() -> int:
     return random.SystemRandom().choice([step for step in range(EVERY + 1, STEPS) if step % EVERY])
 
 
-@pytest.mark.parametrize("variant", ["eager-fp32", "eager-bf16", "eager-muon"])
+@pytest.mark.parametrize("variant", EAGER)
 def test_killed_run_resumes_to_the_same_bits(variant: str, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     step = random_step()
     assert start(tmp_path, variant, kill=step).wait() == -signal.SIGKILL

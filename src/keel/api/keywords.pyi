@@ -213,7 +213,9 @@ class SystemKeywords(TypedDict, total=False):
     final_sequence_length: int
     final_share: float
     mask_rate: float
+    final_mask_rate: float
     whole_word_masking: bool
+    mask_span: int
     pair_objective: Literal["none", "segments", "nsp", "sop"] | Literal["none", "segments"]
     masking: Literal["stages", "mixed"]
     phrase_share: float

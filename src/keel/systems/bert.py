@@ -62,6 +62,9 @@ class Bert(TransformerSystem):
     """Share of the steps with the final sequence length."""
     mask_rate: Annotated[float, Gt(0), Lt(1)] = 0.15
     """Masking rate: share of tokens that are masked and predicted."""
+    final_mask_rate: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Masking rate at the end of pre-training, to which it changes linearly from `mask_rate`; 0 for no change. The
+    validation loss is measured at the final rate."""
     whole_word_masking: bool = False
     """Mask all subwords of a word together."""
     mask_span: Annotated[int, Ge(1), Le(50)] = 1
@@ -86,6 +89,7 @@ class Bert(TransformerSystem):
         "base": {"layers": 12, "width": 768},
         "large": {"layers": 24, "width": 1024},
     }
+    later_settings = ("final_mask_rate", "mask_span")
     default_frozen_pool = "mean"  # the pooler is trained by nothing, or by next sentence prediction
     epoch_rule = EPOCHS
     pretraining_defaults = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
@@ -96,6 +100,7 @@ class Bert(TransformerSystem):
         "final_sequence_length",
         "final_share",
         "mask_rate",
+        "final_mask_rate",
         "whole_word_masking",
         "mask_span",
         "pair_objective",
@@ -151,9 +156,15 @@ class Bert(TransformerSystem):
         """Whether pairs of segments have a loss of their own."""
         return self.pair_objective in ("nsp", "sop")
 
+    @property
+    def mask_rates(self) -> tuple[float, float]:
+        """The masking rates at the start and at the end of pre-training."""
+        return self.mask_rate, self.final_mask_rate or self.mask_rate
+
     def prediction_slots(self, length: int) -> int:
-        """Masked positions per sequence of pre-training: a static number, so that the MLM head runs on them alone."""
-        return max(1, round(self.mask_rate * length + 0.5))
+        """Masked positions per sequence of pre-training: a static number, so that the MLM head runs on them alone; that
+        of the larger rate, if it changes."""
+        return max(1, round(max(self.mask_rates) * length + 0.5))
 
     def build_encoder(self, vocab_size: int) -> "BertEncoder":
         return BertEncoder(self, vocab_size)
@@ -317,6 +328,18 @@ class BertPretraining(EncoderObjective):
         """Tokens of text in a sequence, without [CLS] and [SEP]."""
         return length - (2 if self.system.pair_objective == "none" else 3)
 
+    @property
+    def follows_progress(self) -> bool:
+        return bool(self.system.final_mask_rate)
+
+    def mask_rate_at(self, rng: CounterRng) -> int | Tensor:
+        """The masking rate of a step in millionths: r_0 + (r_1 - r_0) step / steps, from `mask_rate` r_0 to
+        `final_mask_rate` r_1; outside of a run, as in evaluation, r_1."""
+        first, last = (round(rate * MILLION) for rate in self.system.mask_rates)
+        if first == last or (isinstance(rng.steps, int) and rng.steps == 0):
+            return last
+        return (first * (rng.steps - rng.step) + last * rng.step) // rng.steps
+
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> BertBatch:
         system = self.system
         if system.pair_objective == "nsp" and len(data.spans) < 2:
@@ -369,7 +392,7 @@ class BertPretraining(EncoderObjective):
             spans,
             words,
             length=length,
-            mask_rate=round(system.mask_rate * MILLION),
+            mask_rate=self.mask_rate_at(rng),
             slots=system.prediction_slots(length),
             mask_span=system.mask_span,
         )

@@ -168,6 +168,10 @@ class ElectraPretraining(EncoderObjective):
     def epoch_size(self, data: Documents) -> int:
         return self.generator.epoch_size(data)
 
+    @property
+    def follows_progress(self) -> bool:
+        return self.generator.follows_progress
+
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> ElectraBatch:
         masked = self.generator.batch(data, rng, examples)
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)

@@ -135,7 +135,7 @@ class ErniePretraining(BertPretraining):
             examples,
             spans,
             spans.starts_with_bounds(starts),
-            mask_rate=round(system.mask_rate * MILLION),
+            mask_rate=self.mask_rate_at(rng),
             slots=system.prediction_slots(source.shape[1]),
         )
 
