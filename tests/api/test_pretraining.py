@@ -22,6 +22,7 @@ from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
+from keel.training.checkpoint import SUMS, file_checksum
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 32, "sequence_length": 32, "max_positions": 64}
 QUICK: dict[str, Any] = {"vocabulary": 300, "batch": 8, "lr": 1e-3, "threads": 1, "device": "cpu", **SMALL}
@@ -245,6 +246,24 @@ def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
     steps = [event["step"] for event in map(json.loads, (out / "run" / "log.jsonl").read_text().splitlines())
              if event["event"] == "step"]  # fmt: skip
     assert steps == [2], "it was whole already"
+
+
+def test_a_run_of_a_version_without_span_masking_is_resumed(english_corpus: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
+    out = tmp_path / "m"
+    with pytest.raises(Interrupted):
+        pretrain("bert", english_corpus, out=out, on_event=stop_at("step", Interrupted), **settings)
+    (path,) = (out / "run" / "checkpoints").glob("step-*/state.json")
+    state = json.loads(path.read_text())
+    for name in ("mask_span", "final_mask_rate"):
+        del state["settings"][f"system.{name}"]
+    path.write_text(json.dumps(state))
+    sums = json.loads((path.parent / SUMS).read_text())
+    (path.parent / SUMS).write_text(json.dumps(sums | {path.name: file_checksum(path)}))
+    with pytest.raises(UsageError, match=r"system.mask_span = 1, not 10"):
+        pretrain("bert", english_corpus, out=out, mask_span=10, **settings)
+    found = pretrain("bert", english_corpus, out=out, **settings)
+    assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **settings).fingerprint()
 
 
 def test_an_overwrite_that_was_stopped_while_it_learned_resumes(english_corpus: Path, tmp_path: Path) -> None:

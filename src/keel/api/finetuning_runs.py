@@ -149,7 +149,16 @@ class FineTuningRuns:
         seeded = replace(self.setup.train, seed=seed, **({"lr": choice.lr} if choice else {}))
         # A language model predicts any word, so no embeddings can be left out.
         with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
-            history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
+            history = fit(
+                objective or task,
+                narrow,
+                seeded,
+                run,
+                self.report,
+                identity=identity,
+                earlier_identity=task.system.earlier_identity(),
+                sources=sources,
+            )
         if choice:
             folds = fold_accuracies(choice.fold_errors)
         else:

@@ -115,7 +115,17 @@ def pretrain(
             sources["units"] = describe_entities(reading)
         identity = _identity(chosen, reading, parent, units, tokens)
         evaluate = _validation(held_out, tokens, reading, plan)
-        history = fit(objective, training, plan, run, report, evaluate=evaluate, identity=identity, sources=sources)
+        history = fit(
+            objective,
+            training,
+            plan,
+            run,
+            report,
+            evaluate=evaluate,
+            identity=identity,
+            earlier_identity=chosen.earlier_identity(),
+            sources=sources,
+        )
         for message in [*objective.notes(), *_plateau_warning(tokens, history)]:
             note(report, message)
         card = Card(

@@ -1,7 +1,7 @@
 """What all systems share: hyper-parameters, from which encoder and objective are built."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -57,6 +57,8 @@ class System(Validated):
     """Whether text is lower-cased by default; auto depends on the tokenizer."""
     default_min_count: ClassVar[int] = 0
     """Minimum frequency of a word in the vocabulary, for word tokenizers."""
+    later_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that runs of earlier versions lack: they did what the defaults do, and are resumed."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The settings that may change in continued pre-training."""
     default_pool: ClassVar[Literal["default", "concat"]] = "default"
@@ -116,6 +118,10 @@ class System(Validated):
     @property
     def finetuning_policy(self) -> "FineTuningPolicy":
         return FineTuningPolicy(self)
+
+    def earlier_identity(self) -> dict[str, Any]:
+        """What the identity of a run of an earlier version lacks: `later_settings`, with their defaults."""
+        return {f"system.{each.name}": each.default for each in fields(self) if each.name in self.later_settings}
 
     def check_new(self) -> None:
         """Refuse a new system with a setting that is for folders of other libraries."""

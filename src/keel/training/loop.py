@@ -58,12 +58,14 @@ def fit(
     *,
     evaluate: Evaluate | None = None,
     identity: Mapping[str, Any] | None = None,
+    earlier_identity: Mapping[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> History:
     """Train `objective` on `data`; the same call again resumes from the last checkpoint in `out` (none without `out`).
 
     `evaluate` returns metrics by name; the checkpoint with the lowest "loss" is kept. `identity` holds what must be
-    equal on resume besides `train`, such as fingerprints of the data; `sources` describes each fingerprint in words.
+    equal on resume besides `train`, such as fingerprints of the data; `earlier_identity` holds what of it checkpoints
+    of earlier versions lack, as it was then; `sources` describes each fingerprint in words.
     """
     train.check_length()
     with thread_limit(train.threads), World.join(train.device) as world, caught_signals() as stopping:
@@ -78,6 +80,7 @@ def fit(
             world=world,
             evaluate=evaluate,
             identity=identity or {},
+            earlier_identity=earlier_identity or {},
             sources=sources or {},
         )
         try:
@@ -117,6 +120,7 @@ class _Run:
         world: World,
         evaluate: Evaluate | None,
         identity: Mapping[str, Any],
+        earlier_identity: Mapping[str, Any],
         sources: Mapping[str, str],
     ):
         smallest = min(segment.batch_size for segment in Plan(1_000_000, train, objective.phases()).segments)
@@ -134,6 +138,7 @@ class _Run:
         self.on_event = on_event
         self.evaluate = evaluate
         self.sources = dict(sources)
+        self.earlier_identity = earlier_identity
         self.settings = {**identity, **to_dict(train), "processes": world.size}
         """The identity comes first: if it changed, the error names it rather than a setting."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
@@ -287,7 +292,7 @@ class _Run:
 
     def refuse_changes(self, state: dict[str, Any]) -> int:
         """Number of steps to resume to; refuses a setting that changed since the checkpoint."""
-        before, now = state["settings"], self.settings
+        before, now = {**self.earlier_identity, **state["settings"]}, self.settings
         alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).segments) == 1
         alike = alike and not self.train.average and not self.objective.follows_progress
         extended = self.train.steps > state["plan"] and before["steps"] and alike
