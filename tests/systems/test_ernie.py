@@ -258,7 +258,7 @@ def test_levels_without_a_share_have_no_stage(phrase: float, entity: float, leve
         ({"entity_share": -0.1}, "entity_share must be 0 or more"),
         ({"masking": "random"}, "masking must be"),
         ({"variant": "roberta"}, "variant must be one of 'bert', not 'roberta'"),
-        ({"mask_span": 10}, "mask_span 10 is for bert and electra: .*leave it out"),
+        ({"mask_span": 10}, "mask_span 10 does not go with ernie, .*: leave it out"),
     ],
 )
 def test_shares_without_sense_are_refused(fields: dict[str, Any], message: str) -> None:

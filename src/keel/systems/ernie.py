@@ -47,8 +47,8 @@ class Ernie(Bert):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mask_span > 1:
-            what = f"mask_span {self.mask_span} is for bert and electra: {self.name} masks words, phrases and entities"
-            raise UsageError(f"{what}, leave it out")
+            what = f"mask_span {self.mask_span} does not go with {self.name}, which masks words, phrases and entities"
+            raise UsageError(f"{what}: leave it out")
         if self.phrase_share + self.entity_share > 1 + 1e-9:
             what = f"phrase_share {self.phrase_share:g} and entity_share {self.entity_share:g} exceed 1 together"
             raise UsageError(f"{what}: lower one of them")
