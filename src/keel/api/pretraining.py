@@ -198,7 +198,8 @@ def _plateau_warning(tokens: Tokens, history: History) -> list[str]:
         return []
     what = f"the validation loss of {losses[0]:.2f} per token is that of token frequencies alone ({entropy:.2f})"
     return [
-        f"{what}, so context is not used yet: train longer, use --optimizer muon, a longer --warmup or a lower --lr"
+        f"{what}, so context is not used yet: train longer, use --train.optimizer muon, a longer --train.warmup or "
+        "a lower --lr"
     ]
 
 
