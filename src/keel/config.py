@@ -52,7 +52,7 @@ SYNONYMS = {
     "activation": "hidden_act activation_function",
     "norm_epsilon": "layer_norm_eps layer_norm_epsilon",
     "sequence_length": "max_seq_length max_seq_len max_length block_size",
-    "mask_rate": "mlm_probability masked_lm_prob mask_p_start",
+    "mask_rate": "mask mlm_probability masked_lm_prob mask_p_start",
     "final_mask_rate": "mask_p_end",
     "mask_span": "max_span_length span_upper",
     "whole_word_masking": "whole_word_mask do_whole_word_mask wwm",

@@ -1,4 +1,4 @@
-"""Sampling of masked positions: rates and spans against their formulas."""
+"""Sampling of masked positions: masking rates and spans against their formulas."""
 
 import math
 from fractions import Fraction
@@ -30,9 +30,9 @@ def test_masked_tokens_are_counted_exactly() -> None:
     """In floating point, 0.26 x 225 = 58.5 rounds to 58 or 59 by the order of operations."""
     lengths = torch.arange(1, 4095)
     for percent in range(1, 100):
-        rate = percent * MILLION // 100
+        mask_rate = percent * MILLION // 100
         expected = [max(1, int(Fraction(percent, 100) * length + Fraction(1, 2))) for length in lengths.tolist()]
-        for each in (rate, torch.tensor(rate)):
+        for each in (mask_rate, torch.tensor(mask_rate)):
             assert masked_count(one_text(lengths), each, slots=4096).squeeze(1).tolist() == expected
 
 
@@ -90,7 +90,7 @@ def test_no_span_crosses_a_special_token_or_the_bound_of_a_text() -> None:
     assert not spans.is_special(64).gather(1, positions)[weights > 0].any()
 
 
-def slow_positions(spans: SampledSpans, starts_word: Tensor | None, rate: int, slots: int) -> list[list[int]]:
+def slow_positions(spans: SampledSpans, starts_word: Tensor | None, mask_rate: int, slots: int) -> list[list[int]]:
     """The masked positions of each sequence, span by span."""
     examples, length = torch.arange(len(spans.first)), 64
     starts = cut_spans(RNG, examples, spans, starts_word, length, 10)
@@ -105,7 +105,7 @@ def slow_positions(spans: SampledSpans, starts_word: Tensor | None, rate: int, s
             while span[-1] + 1 in text and not starts[row, span[-1] + 1]:
                 span.append(span[-1] + 1)
             order += span[::-1] if keys[row][begin] % 2 else span
-        wanted = min(max(1, (len(text) * rate + MILLION // 2) // MILLION), slots)
+        wanted = min(max(1, (len(text) * mask_rate + MILLION // 2) // MILLION), slots)
         chosen = order[:wanted]
         if starts_word is not None:
             words = starts_word[row].long().cumsum(0).tolist()
@@ -117,20 +117,20 @@ def slow_positions(spans: SampledSpans, starts_word: Tensor | None, rate: int, s
 
 
 @pytest.mark.parametrize("words", [False, True])
-@pytest.mark.parametrize("rate", [150_000, 400_000])
-def test_masked_spans_equal_a_slow_search(words: bool, rate: int) -> None:
+@pytest.mark.parametrize("mask_rate", [150_000, 400_000])
+def test_masked_spans_equal_a_slow_search(words: bool, mask_rate: int) -> None:
     spans, examples = two_texts(400, seed=3), torch.arange(400)
     starts_word = None
     if words:
         starts_word = torch.randint(0, 3, (400, 64), generator=torch.Generator().manual_seed(2)) == 0
         starts_word = spans.starts_with_bounds(starts_word)
-    slots = 12 if rate < 400_000 else 26
+    slots = 12 if mask_rate < 400_000 else 26
     positions, weights = sample_masked_positions(
-        RNG, examples, spans, starts_word, length=64, mask_rate=rate, slots=slots, mask_span=10
+        RNG, examples, spans, starts_word, length=64, mask_rate=mask_rate, slots=slots, mask_span=10
     )
     assert positions.shape == (400, slots)
     found = [row[used > 0].tolist() for row, used in zip(positions, weights, strict=True)]
-    assert found == slow_positions(spans, starts_word, rate, slots)
+    assert found == slow_positions(spans, starts_word, mask_rate, slots)
 
 
 def test_masked_spans_are_the_rate_of_the_text_and_cover_it_evenly() -> None:

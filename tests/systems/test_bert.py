@@ -200,11 +200,13 @@ def test_the_masking_rate_changes_linearly_over_the_run(first: float, last: floa
     for step in (0, 250, 500, 999):
         rng = CounterRng(seed=1, step=step, first_example=0, steps=1000)
         batch = objective.batch(data, rng, range(300))
-        rate, text = first + (last - first) * step / 1000, batch.inputs.lengths - 3
-        assert objective.mask_rate_at(rng) == pytest.approx(1e6 * rate, abs=1)
-        assert (batch.weights.sum(1) - text * rate).abs()[text * rate > 0.5].max() < 0.501, "rounded"
-        assert float(batch.weights.sum() / text.sum()) == pytest.approx(rate, abs=0.01)
-        assert batch.weights.shape == (300, round(max(first, last) * 64 + 0.5)), "the shape is that of the larger rate"
+        expected, text = first + (last - first) * step / 1000, batch.inputs.lengths - 3
+        assert objective.mask_rate_at(rng) == pytest.approx(1e6 * expected, abs=1)
+        assert (batch.weights.sum(1) - text * expected).abs()[text * expected > 0.5].max() < 0.501, "rounded"
+        assert float(batch.weights.sum() / text.sum()) == pytest.approx(expected, abs=0.01)
+        assert batch.weights.shape == (300, round(max(first, last) * 64 + 0.5)), (
+            "the shape is that of the larger masking rate"
+        )
         spare = batch.weights == 0
         assert torch.equal(batch.inputs.ids.gather(1, batch.masked_positions)[spare], batch.targets[spare])
     held_out = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(300))

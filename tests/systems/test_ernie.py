@@ -277,9 +277,9 @@ def test_the_masking_rate_changes_over_the_run_at_each_level(data: Documents, le
     fields = {"pair_objective": "none", "mask_rate": 0.4, "final_mask_rate": 0.2, **LEVEL[level]}
     objective = make_objective(data, **fields)
     assert objective.follows_progress
-    for step, rate in ((0, 0.4), (50, 0.3), (99, 0.202)):
+    for step, share in ((0, 0.4), (50, 0.3), (99, 0.202)):
         batch = objective.batch(data, CounterRng(seed=1, step=step, first_example=0, steps=100), range(2000))
-        assert float(batch.weights.sum() / (batch.inputs.lengths - 2).sum()) == pytest.approx(rate, rel=0.02)
+        assert float(batch.weights.sum() / (batch.inputs.lengths - 2).sum()) == pytest.approx(share, rel=0.02)
 
 
 def test_it_is_a_bert_but_for_its_masking() -> None:

@@ -64,7 +64,7 @@ class Bert(TransformerSystem):
     """Masking rate: share of tokens that are masked and predicted."""
     final_mask_rate: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Masking rate at the end of pre-training, to which it changes linearly from `mask_rate`; 0 for no change. The
-    validation loss is measured at the final rate."""
+    validation loss is measured at the final masking rate."""
     whole_word_masking: bool = False
     """Mask all subwords of a word together."""
     mask_span: Annotated[int, Ge(1), Le(50)] = 1
@@ -163,7 +163,7 @@ class Bert(TransformerSystem):
 
     def prediction_slots(self, length: int) -> int:
         """Masked positions per sequence of pre-training: a static number, so that the MLM head runs on them alone; that
-        of the larger rate, if it changes."""
+        of the larger masking rate, if it changes."""
         return max(1, round(max(self.mask_rates) * length + 0.5))
 
     def build_encoder(self, vocab_size: int) -> "BertEncoder":
@@ -335,7 +335,7 @@ class BertPretraining(EncoderObjective):
     def mask_rate_at(self, rng: CounterRng) -> int | Tensor:
         """The masking rate of a step in millionths: r_0 + (r_1 - r_0) step / steps, from `mask_rate` r_0 to
         `final_mask_rate` r_1; outside of a run, as in evaluation, r_1."""
-        first, last = (round(rate * MILLION) for rate in self.system.mask_rates)
+        first, last = (round(share * MILLION) for share in self.system.mask_rates)
         if first == last or (isinstance(rng.steps, int) and rng.steps == 0):
             return last
         return (first * (rng.steps - rng.step) + last * rng.step) // rng.steps

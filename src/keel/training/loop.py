@@ -65,7 +65,7 @@ def fit(
 
     `evaluate` returns metrics by name; the checkpoint with the lowest "loss" is kept. `identity` holds what must be
     equal on resume besides `train`, such as fingerprints of the data; `earlier_identity` holds what of it checkpoints
-    of earlier versions lack, as it was then; `sources` describes each fingerprint in words.
+    of earlier versions lack, with the values of that time; `sources` describes each fingerprint in words.
     """
     train.check_length()
     with thread_limit(train.threads), World.join(train.device) as world, caught_signals() as stopping:
