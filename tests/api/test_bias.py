@@ -9,7 +9,7 @@ import pytest
 import keel
 from keel.cli import main
 from keel.errors import KeelError, UsageError
-from keel.explain.bias_templates import read_templates
+from keel.explain.bias.bias_templates import read_templates
 from keel.formats.vector_files import Vectors, write_vectors
 
 TEXTS = ["the nurse said that she would come later .", "the doctor said that he would come later ."] * 10

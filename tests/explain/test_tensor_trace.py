@@ -16,11 +16,11 @@ import keel
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.explain.recurrent_tensors import gate_values, watch_recurrent
-from keel.explain.tensor_picture import MASKED, TensorPicture, picture_size
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import PICTURE_BYTES, SIDES, TensorKind, TensorTrace, TracedTensor, TraceStep
-from keel.explain.text_tracing import trace_tensors
+from keel.explain.trace.model_tracing import trace_tensors
+from keel.explain.trace.recurrent_recording import gate_values, watch_recurrent
+from keel.explain.trace.tensor_picture import MASKED, TensorPicture, picture_size
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import PICTURE_BYTES, SIDES, TensorKind, TensorTrace, TracedTensor, TraceStep
 from keel.model import Model
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "doctor", "nurse", "ask", "##ed", "she", "was", "late"]

@@ -12,18 +12,18 @@ from keel.config import Doc, enforces_bounds
 from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.bias_report import CAUTION, BiasReport
-from keel.explain.bias_templates import (
+from keel.explain.bias.bias_report import CAUTION, BiasReport
+from keel.explain.bias.bias_templates import (
     BiasLanguage,
     BiasTemplates,
     parse_pair,
     read_occupations,
     read_templates,
 )
+from keel.explain.bias.pronoun_attention import PronounAttention, pronoun_attention
+from keel.explain.bias.pronoun_scores import PronounScores, causal_scores, masked_scores, vector_scores
+from keel.explain.bias.word_associations import association_tests
 from keel.explain.nearest_neighbors import VectorSpace
-from keel.explain.pronoun_attention import PronounAttention, pronoun_attention
-from keel.explain.pronoun_scores import PronounScores, causal_scores, masked_scores, vector_scores
-from keel.explain.word_associations import association_tests
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention

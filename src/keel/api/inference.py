@@ -23,7 +23,7 @@ from keel.data.text_streams import plain_text_parts, split_examples
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError, flag_of
 from keel.events import OnEvent, ignore
-from keel.explain.layer_weights import Layers, LayersByTask, layer_weights, layers_by_task
+from keel.explain.layers.layer_weights import Layers, LayersByTask, layer_weights, layers_by_task
 from keel.formats.folder_architecture import NEXT_HEAD
 from keel.generation.beam_search import BeamSearch
 from keel.model import Candidate, Model

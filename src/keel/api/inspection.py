@@ -17,10 +17,10 @@ from keel.data.text_inputs import require_text
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, pluralize
 from keel.explain.attention_weights import Attention, AttentionKind, attention_weights
-from keel.explain.prediction_scores import Baseline
+from keel.explain.attributions.prediction_scores import Baseline
+from keel.explain.attributions.word_attributions import STEPS, Explanation, Method, attribute_words
 from keel.explain.sentence_retrieval import Retrieval, retrieve_translations
 from keel.explain.text_tokens import Merge
-from keel.explain.word_attributions import STEPS, Explanation, Method, attribute_words
 from keel.report.attention_charts import attention_lines, head_grid, head_matrix, head_numbers
 from keel.report.attention_page import HeadWeights, attention_page
 from keel.report.attribution_figure import (

@@ -10,9 +10,9 @@ from keel.data.probing_data import ProbingData
 from keel.data.probing_files import read_probing_data
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.explain.layer_features import refuse_one_layer
-from keel.explain.layer_probing import probe_model
-from keel.explain.probe_curves import LayerProbes, ProbeCurve
+from keel.explain.layers.layer_features import refuse_one_layer
+from keel.explain.layers.layer_probing import probe_model
+from keel.explain.layers.probe_curves import LayerProbes, ProbeCurve
 from keel.metrics.bootstrap import Score
 from keel.report.html_page import Page, is_page, picture_file, write_picture
 from keel.report.layer_charts import LayerCurve, ProbePanel, probe_chart

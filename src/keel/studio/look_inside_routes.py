@@ -10,7 +10,7 @@ from keel.api.inspection import explain_prediction
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.attention_weights import Attention, attention_weights
-from keel.explain.text_tracing import trace_tensors
+from keel.explain.trace.model_tracing import trace_tensors
 from keel.report.attention_charts import intensity, pooled_matrix
 from keel.studio.requests import (
     AttentionRequest,

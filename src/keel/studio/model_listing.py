@@ -5,8 +5,8 @@ from typing import Any
 from keel.api.bias import supported_methods
 from keel.api.inference import predicts_next_sentence
 from keel.data.sentence_splitting import vocabulary_language
-from keel.explain.prediction_layouts import EXPLAINED_TASKS
-from keel.explain.text_tracing import supports_trace
+from keel.explain.attributions.prediction_layouts import EXPLAINED_TASKS
+from keel.explain.trace.model_tracing import supports_trace
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention

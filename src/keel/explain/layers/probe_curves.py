@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from keel.events import pluralize
-from keel.explain.layer_table import TableColumn, layer_lines
+from keel.explain.layers.layer_table import TableColumn, layer_lines
 from keel.metrics.bootstrap import Score, Values, bootstrap
 
 Unit = Literal["word", "span", "pair"]

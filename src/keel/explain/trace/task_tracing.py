@@ -13,7 +13,8 @@ from keel.data.predictions import SpanAnswer, TaggedText
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.encoder_tracing import (
+from keel.explain.text_tokens import token_names
+from keel.explain.trace.encoder_tracing import (
     PAD,
     check_size,
     sequence_labels,
@@ -21,7 +22,7 @@ from keel.explain.encoder_tracing import (
     vocabulary_ids,
     watch_encoder,
 )
-from keel.explain.head_kinds import (
+from keel.explain.trace.head_kinds import (
     LABELS,
     MIX_SCALE,
     MIX_WEIGHTS,
@@ -30,9 +31,8 @@ from keel.explain.head_kinds import (
     mixed_kinds,
     network_kind,
 )
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import TOP, TraceStep
-from keel.explain.text_tokens import token_names
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import TOP, TraceStep
 from keel.model import Candidate, Model
 from keel.systems.bert import BertEncoder
 from keel.tasks.answer import SpanAnswering

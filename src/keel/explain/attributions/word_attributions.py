@@ -12,8 +12,8 @@ from rich.cells import cell_len
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.prediction_layouts import NamedText
-from keel.explain.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
+from keel.explain.attributions.prediction_layouts import NamedText
+from keel.explain.attributions.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
 from keel.model import Model
 from keel.text_table import cut_text, pad_left
 

@@ -10,16 +10,16 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, note, pluralize
-from keel.explain.attention_kinds import MEMORY_KEY, MEMORY_VALUE
-from keel.explain.encoder_tracing import check_size, sequence_labels, top_candidates, watch_encoder
-from keel.explain.recurrent_kinds import DIRECTIONS
-from keel.explain.recurrent_tensors import RunningState, watch_recurrent
-from keel.explain.seq2seq_tensors import record_decoder_step, record_source
-from keel.explain.tensor_kinds import NEXT_LOGITS, PROBABILITIES, SOURCE, TOKEN_IDS, TOKENS
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import MAX_TENSORS, TraceStep
 from keel.explain.text_tokens import SINK, token_names
-from keel.explain.transformer_tensors import watch_transformer
+from keel.explain.trace.attention_kinds import MEMORY_KEY, MEMORY_VALUE
+from keel.explain.trace.encoder_tracing import check_size, sequence_labels, top_candidates, watch_encoder
+from keel.explain.trace.recurrent_kinds import DIRECTIONS
+from keel.explain.trace.recurrent_recording import RunningState, watch_recurrent
+from keel.explain.trace.seq2seq_recording import record_decoder_step, record_source
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import MAX_TENSORS, TraceStep
+from keel.explain.trace.transformer_kinds import NEXT_LOGITS, PROBABILITIES, SOURCE, TOKEN_IDS, TOKENS
+from keel.explain.trace.transformer_recording import watch_transformer
 from keel.generation.next_token import new_token_budget
 from keel.model import Model
 from keel.nn.kv_cache import KVCache

@@ -4,10 +4,10 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from keel.explain.bias_templates import Pair
-from keel.explain.pronoun_attention import PronounAttention
-from keel.explain.pronoun_scores import PronounScores
-from keel.explain.word_associations import AssociationTest
+from keel.explain.bias.bias_templates import Pair
+from keel.explain.bias.pronoun_attention import PronounAttention
+from keel.explain.bias.pronoun_scores import PronounScores
+from keel.explain.bias.word_associations import AssociationTest
 from keel.text_table import COLUMNS
 
 CAUTION = (

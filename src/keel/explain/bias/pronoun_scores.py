@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.bias_templates import BiasTemplates, FilledTemplate, Pair, fill_template
+from keel.explain.bias.bias_templates import BiasTemplates, FilledTemplate, Pair, fill_template
 from keel.explain.nearest_neighbors import VectorSpace
 from keel.explain.zero_shot import next_token_model
 from keel.formats.folder_architecture import WORD_HEAD

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keel.errors import UsageError
-from keel.explain.layer_table import TableColumn, layer_lines
+from keel.explain.layers.layer_table import TableColumn, layer_lines
 from keel.model import Model
 
 BAR = 40

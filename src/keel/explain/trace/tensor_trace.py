@@ -14,7 +14,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.events import pluralize
-from keel.explain.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
+from keel.explain.trace.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
 from keel.model import Candidate
 from keel.text_table import COLUMNS, aligned_lines, cut_text
 

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.explain.head_kinds import (
+from keel.explain.text_tokens import SINK, token_names
+from keel.explain.trace.head_kinds import (
     DETECTION_LOGITS,
     DETECTION_PROBABILITIES,
     LABELS,
@@ -25,12 +26,11 @@ from keel.explain.head_kinds import (
     POOLED_OUTPUT,
     TEXT_VECTOR,
 )
-from keel.explain.recurrent_tensors import CellRun, split_time_steps, watch_recurrent
-from keel.explain.tensor_kinds import BATCH, PADDING_MASK, TOKEN_EMBEDDINGS, TOKEN_IDS, TOKENS, VECTORS
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import TOP, TensorKind, TraceStep
-from keel.explain.text_tokens import SINK, token_names
-from keel.explain.transformer_tensors import watch_transformer
+from keel.explain.trace.recurrent_recording import CellRun, split_time_steps, watch_recurrent
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import TOP, TensorKind, TraceStep
+from keel.explain.trace.transformer_kinds import BATCH, PADDING_MASK, TOKEN_EMBEDDINGS, TOKEN_IDS, TOKENS, VECTORS
+from keel.explain.trace.transformer_recording import watch_transformer
 from keel.formats.folder_architecture import DETECTION_HEAD, NEXT_HEAD, WORD_HEAD
 from keel.model import MASK, Candidate, Model
 from keel.nn.encoder import Encoder, EncoderOutput
