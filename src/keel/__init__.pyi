@@ -13,9 +13,9 @@ from keel.api.finetuning import *
 from keel.api.glue_benchmark import *
 from keel.api.inference import *
 from keel.api.inspection import *
+from keel.api.layers import *
 from keel.api.maps import *
 from keel.api.pretraining import *
-from keel.api.probing import *
 from keel.api.prompting import *
 from keel.api.settings import *
 from keel.api.sklearn_classifier import *

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keel.api.finetuning import finetune
-from keel.api.inference import layers
+from keel.api.layers import layers
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.explain.layers.layer_weights import Layers, layer_weights

@@ -1,10 +1,11 @@
-"""Commands that look inside a model: attention, explain."""
+"""Commands that look inside a model: attention, retrieval, explain, layers."""
 
 import os
 import sys
 from argparse import Namespace
 
 from keel.api import inspection
+from keel.api import layers as layers_api
 from keel.cli.command import (
     Answer,
     argument,
@@ -20,7 +21,7 @@ from keel.cli.command import (
 )
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns
-from keel.errors import UsageError
+from keel.errors import UsageError, flag_of
 from keel.events import note
 from keel.report.attribution_figure import largest_value, terminal_text
 from keel.report.console import Console
@@ -96,3 +97,33 @@ def explain(options: Namespace, console: Console) -> Answer:
         texts = inspection.coloured_texts(found)
         lines = [*(terminal_text(each, largest_value(texts)) for each in texts), *lines]
     return Answer(sentences=True, lines=lines, data=found.to_dict())
+
+
+@command(
+    "inspect",
+    "MODEL... [--train FILE --test FILE --probe TASKS]",
+    argument(
+        "models",
+        "MODEL",
+        "Folders of models that were fine-tuned with --mix, such as one per task; with --train, one model to probe.",
+        nargs="+",
+    ),
+    arguments_of(layers_api.probe_layers, train="FILE", test="FILE", probe="TASKS", out="FILE"),
+    device_flags,
+)
+def layers(options: Namespace, console: Console) -> Answer:
+    """What each layer knows: probing curves, or the layer weights of scalar mixes."""
+    settings = options.settings
+    loaded = (load(Namespace(**{**vars(options), "model": each}), console) for each in options.models)
+    if "train" in settings:
+        if len(options.models) > 1:
+            raise UsageError(f"--train probes one model: choose one of {', '.join(options.models)}")
+        found = layers_api.probe_layers(next(loaded), on_event=console, **settings)
+    elif unused := [flag_of(name) for name in settings if name != "out"]:
+        raise UsageError(f"{unused[0]} is for probing: give labelled data with --train FILE")
+    else:
+        mixes = next(loaded) if len(options.models) == 1 else loaded
+        found = layers_api.layers(mixes, on_event=console, **settings)
+    if "out" in settings:
+        note(console, f"figure: {settings['out']}")
+    return Answer(lines=found.lines(), data=found.to_dict())

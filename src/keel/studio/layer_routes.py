@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from keel.api.inspection import retrieval
-from keel.api.probing import probe_layers
+from keel.api.layers import probe_layers
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.layers.layer_weights import layers_by_task
