@@ -11,6 +11,17 @@ UNIT = re.compile(r"\s+|(?:[\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[，。；：、�
 """What a line is not broken within: a word, or a wide character, with the punctuation after it."""
 
 
+class TextLines:
+    """A result that prints as its lines."""
+
+    def lines(self) -> list[str]:
+        """The result as lines of text, as its command prints them."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
 def aligned_lines(rows: Sequence[Sequence[str]], *, left: int = 0) -> Iterator[str]:
     """A table whose first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]

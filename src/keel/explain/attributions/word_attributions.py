@@ -15,7 +15,7 @@ from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.attributions.prediction_layouts import NamedText
 from keel.explain.attributions.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
 from keel.model import Model
-from keel.text_table import cut_text, pad_left
+from keel.text_table import TextLines, cut_text, pad_left
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -97,7 +97,7 @@ class Curves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(TextLines):
     """The attributions of all words that a prediction was made from."""
 
     model: str
@@ -125,6 +125,11 @@ class Explanation:
     tokens: int
     """Tokens of the input."""
     curves: Curves | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Explanation({self.prediction!r:.60} by {self.model!r}, {pluralize(len(self.words), 'word')}, {self.by})"
+        )
 
     @property
     def total(self) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from keel.events import pluralize
 from keel.explain.layers.layer_table import TableColumn, layer_lines
 from keel.metrics.bootstrap import Score, Values, bootstrap
+from keel.text_table import TextLines
 
 Unit = Literal["word", "span", "pair"]
 
@@ -81,13 +82,17 @@ def _percent(score: Score) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerProbes:
+class LayerProbes(TextLines):
     """Probing curves of a model: what a linear probe reads from each layer of the frozen encoder."""
 
     model: str
     layers: list[int]
     curves: list[ProbeCurve]
     seed: int = 0
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{each.task}: best at layer {each.best}" for each in self.curves)
+        return f"LayerProbes({self.model!r}, {pluralize(len(self.layers), 'layer')}; {best})"
 
     def curve(self, task: str) -> ProbeCurve:
         """The curve of a task."""

@@ -16,7 +16,7 @@ from keel.errors import KeelError
 from keel.events import pluralize
 from keel.explain.trace.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
 from keel.model import Candidate
-from keel.text_table import COLUMNS, aligned_lines, cut_text
+from keel.text_table import COLUMNS, TextLines, aligned_lines, cut_text
 
 MAX_TENSORS = 3_000
 """Tensors of one trace; decoding stops before a step that would exceed it."""
@@ -146,7 +146,7 @@ class TraceStep:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TensorTrace:
+class TensorTrace(TextLines):
     """All tensors of a text on its way through a model."""
 
     model: str
