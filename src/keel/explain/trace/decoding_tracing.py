@@ -12,12 +12,14 @@ from keel.errors import UsageError
 from keel.events import OnEvent, note, pluralize
 from keel.explain.text_tokens import SINK, token_names
 from keel.explain.trace.attention_kinds import MEMORY_KEY, MEMORY_VALUE
-from keel.explain.trace.encoder_tracing import check_size, sequence_labels, top_candidates, watch_encoder
+from keel.explain.trace.encoder_recording import watch_encoder
+from keel.explain.trace.encoder_tracing import top_candidates
 from keel.explain.trace.recurrent_kinds import DIRECTIONS
 from keel.explain.trace.recurrent_recording import RunningState, watch_recurrent
 from keel.explain.trace.seq2seq_recording import record_decoder_step, record_source
 from keel.explain.trace.tensor_recorder import TensorRecorder
 from keel.explain.trace.tensor_trace import MAX_TENSORS, TraceStep
+from keel.explain.trace.trace_inputs import check_size, sequence_labels
 from keel.explain.trace.transformer_kinds import NEXT_LOGITS, PROBABILITIES, SOURCE, TOKEN_IDS, TOKENS
 from keel.explain.trace.transformer_recording import watch_transformer
 from keel.generation.next_token import new_token_budget
