@@ -15,6 +15,7 @@ from keel.cli.command import (
     encoding_flag,
     load,
     model_flag,
+    note_figure,
     optional_value,
     prompt_of,
     section,
@@ -22,7 +23,6 @@ from keel.cli.command import (
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns
 from keel.errors import UsageError, flag_of
-from keel.events import note
 from keel.report.attribution_figure import largest_value, terminal_text
 from keel.report.console import Console
 
@@ -46,8 +46,7 @@ def attention(options: Namespace, console: Console) -> Answer:
     text, settings = prompt_of(options, console), options.settings
     model = load(options, console, f"{text} {options.second}", "encoder")
     found = inspection.attention(text, options.second, model=model, on_event=console, **settings)
-    if "out" in settings:
-        note(console, f"figure: {settings['out']}")
+    note_figure(options, console)
     if options.json and found.weights.size > MAX_JSON:
         what = f"--json would print {found.weights.size:,} weights"
         raise UsageError(f"{what}: choose some with --layer and --head, or use keel.attention in Python")
@@ -68,8 +67,7 @@ def retrieval(options: Namespace, console: Console) -> Answer:
     found = inspection.retrieval(
         load(options, console), labelled_source(options.files), on_event=console, **options.settings
     )
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     return Answer(sentences=True, lines=found.lines(), data=found.to_dict())
 
 
@@ -90,8 +88,7 @@ def explain(options: Namespace, console: Console) -> Answer:
     text = prompt_of(options, console).strip() if options.text == "-" else options.text
     model = load(options, console)
     found = inspection.explain_prediction(text, options.second, model=model, on_event=console, **options.settings)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     lines = found.lines()
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         texts = inspection.coloured_texts(found)
@@ -124,6 +121,5 @@ def layers(options: Namespace, console: Console) -> Answer:
     else:
         mixes = next(loaded) if len(options.models) == 1 else loaded
         found = layers_api.layers(mixes, on_event=console, **settings)
-    if "out" in settings:
-        note(console, f"figure: {settings['out']}")
+    note_figure(options, console)
     return Answer(lines=found.lines(), data=found.to_dict())
