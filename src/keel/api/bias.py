@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -186,7 +187,7 @@ def write_bias(path: str | Path, report: BiasReport) -> Path:
     return page.write(path)
 
 
-def _attention_figure(found: PronounAttention) -> tuple[object, str]:
+def _attention_figure(found: PronounAttention) -> tuple[Element, str]:
     first, second = found.pronouns
     one, other = found.pairs[0]
     decided = np.zeros(found.contrasts.shape, bool)
@@ -219,4 +220,4 @@ def _title(model: ModelSource, subject: Model | VectorSpace) -> str:
 def _vocabulary(subject: Model | VectorSpace) -> list[str]:
     if isinstance(subject, VectorSpace):
         return subject.words
-    return [subject.tokenizer.token_of(number) for number in range(len(subject.tokenizer))]
+    return subject.tokenizer.vocabulary()

@@ -295,8 +295,8 @@ def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:
     return sorted(found) or [*range(1, count + 1)]
 
 
-def rounded(values: np.ndarray) -> Any:
-    """Numbers with six decimals, as plain data."""
+def rounded(values: np.ndarray) -> list[Any]:
+    """Numbers with six decimals, as nested lists."""
     return values.astype(np.float64).round(6).tolist()
 
 

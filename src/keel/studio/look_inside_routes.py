@@ -79,8 +79,7 @@ def pronouns_and_occupations(given: BiasRequest, workspace: CurrentWorkspace) ->
     model = workspace.model(given.model)
     settings = given.model_dump(exclude={"model"})
     if given.language == "auto":
-        words = [model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]
-        settings["language"] = vocabulary_language(words)
+        settings["language"] = vocabulary_language(model.tokenizer.vocabulary())
     return with_notes(lambda on_event: bias(model, on_event=on_event, **settings).to_dict())
 
 

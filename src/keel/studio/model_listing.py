@@ -60,7 +60,7 @@ def describe(model: Model) -> dict[str, Any]:
         "parameters": sum(parameters.values()),
         # The outline of a file of vectors has its first words only; a padded table has more rows than tokens.
         "vocabulary": encoder.vocab_size if isinstance(encoder, StaticEncoder) else len(model.tokenizer),
-        "language": vocabulary_language([model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]),
+        "language": vocabulary_language(model.tokenizer.vocabulary()),
         "layers": len(encoder.blocks()),
         "heads": attention[0].heads if attention else 0,
         "card": {name: value for name, value in card.items() if value},

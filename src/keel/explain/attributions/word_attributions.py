@@ -4,6 +4,7 @@ Integrated gradients: Sundararajan, Taly and Yan 2017. Occlusion: Zeiler and Fer
 Deletion and insertion curves: Petsiuk, Das and Saenko 2018.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -303,5 +304,5 @@ def relative_gap(values: np.ndarray, difference: float) -> float:
     return float(abs(values.sum() - difference) / max(np.abs(values).sum(), 1e-9))
 
 
-def _area(shares: list[float], curve: Any) -> float:
+def _area(shares: list[float], curve: Sequence[float] | np.ndarray) -> float:
     return float(np.trapezoid(curve, shares))

@@ -41,7 +41,7 @@ class StepOutput(NamedTuple):
 
     logits: Tensor  # [1, vocabulary]
     labels: dict[str, list[list[str]]]
-    state: Any
+    state: object
 
 
 class DecodingLoop:
@@ -112,7 +112,7 @@ class DecodingLoop:
         return token_names(self.tokenizer, [number])[0]
 
 
-def _cache_bytes(state: Any) -> int:
+def _cache_bytes(state: object) -> int:
     """Size of the keys and values in a KV cache; 0 for another state."""
     if not isinstance(state, KVCache):
         return 0

@@ -188,7 +188,7 @@ class TensorTrace(TextLines):
         if layer and not 1 <= layer <= self.layers:
             raise KeelError(f"there is no layer {layer}: choose from 1 to {self.layers}")
         lines = [f"{self.model}: {self.summary}"]
-        before: tuple[Any, ...] = ()
+        before: tuple[TensorKind, ...] = ()
         for number, step in enumerate(self.steps, 1):
             kinds = tuple(dict.fromkeys(tensor.kind for tensor in step.tensors))
             repeats = kinds == before and not everything
