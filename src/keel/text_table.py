@@ -68,6 +68,11 @@ def cut_text(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(1, width - 1)).rstrip()}…"
 
 
+def cut_characters(text: str, count: int) -> str:
+    """A text of at most `count` characters, for a page or JSON; `cut_text` is for a terminal."""
+    return text if len(text) <= count else f"{text[: count - 1]}…"
+
+
 def pad_left(text: str, width: int) -> str:
     """A text on the right of `width` columns of a terminal."""
     return " " * (width - cell_len(text)) + text

@@ -17,7 +17,7 @@ from keel.data.tagged_sentences import split_words
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
-from keel.text_table import COLUMNS, TextLines
+from keel.text_table import COLUMNS, TextLines, cut_characters
 
 MAX_CLUSTERS = 20
 """The largest number of clusters that "auto" tries."""
@@ -279,5 +279,4 @@ def _sums(vectors: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
 
 
 def _excerpt(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= EXCERPT else f"{line[: EXCERPT - 1]}…"
+    return cut_characters(" ".join(text.split()), EXCERPT)

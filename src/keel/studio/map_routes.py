@@ -10,6 +10,7 @@ from keel.events import OnEvent
 from keel.explain.vector_map import VectorMap, map_vectors
 from keel.report.point_map_page import encode_bytes, pack_points
 from keel.studio.requests import ClustersRequest, CurrentWorkspace, MapRequest, with_notes
+from keel.text_table import cut_characters
 
 router = APIRouter()
 
@@ -62,7 +63,7 @@ def _map_data(shown: VectorMap) -> dict[str, Any]:
         "unit": shown.unit,
         "by": shown.by,
         "caption": shown.caption,
-        "names": [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in shown.names],
+        "names": [cut_characters(name, NAME_LENGTH) for name in shown.names],
         "points": encode_bytes(packed),
         "width": int(packed[:, 0].max()),
         "height": int(packed[:, 1].max()),
