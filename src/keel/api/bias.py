@@ -28,7 +28,8 @@ from keel.explain.nearest_neighbors import VectorSpace
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
-from keel.report.bias_figures import interval_chart, signed_heads
+from keel.report.attention_charts import signed_heads
+from keel.report.bias_figures import interval_chart
 from keel.report.charts import Bar
 from keel.report.html_page import Page, is_page, picture_file, write_picture
 from keel.systems.capabilities import CausalLM, MaskedLM
