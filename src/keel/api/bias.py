@@ -156,9 +156,10 @@ def write_bias(path: str | Path, report: BiasReport) -> Path:
     for each in report.scores:
         rows = []
         for one in each.occupations:
-            low, high = one.score.low, one.score.high
-            decided = low is not None and high is not None and (low > 0 or high < 0)
-            rows.append(Bar(name=one.occupation, value=one.score.value, low=low, high=high, highlighted=decided))
+            score, decided = one.score, one.is_decided
+            rows.append(
+                Bar(name=one.occupation, value=score.value, low=score.low, high=score.high, highlighted=decided)
+            )
         across = "cosine" if each.method == "vectors" else "corrected log-odds"
         above, below = each.toward
         caption = (

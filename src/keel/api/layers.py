@@ -13,7 +13,7 @@ from keel.events import OnEvent, ignore
 from keel.explain.layers.layer_features import refuse_one_layer
 from keel.explain.layers.layer_probing import probe_model
 from keel.explain.layers.layer_weights import Layers, LayersByTask, layer_weights, layers_by_task
-from keel.explain.layers.probe_curves import LayerProbes, ProbeCurve
+from keel.explain.layers.probe_curves import LayerProbes, ProbeCurve, percent_interval
 from keel.metrics.bootstrap import Score
 from keel.model import Model
 from keel.report.charts import Bar, bars
@@ -192,8 +192,7 @@ def _panel(curve: ProbeCurve) -> ProbePanel:
 
 
 def _layer_curve(scores: Sequence[Score]) -> LayerCurve:
-    bounds = [(each.low, each.high) for each in scores]
-    intervals = [(low, high) for low, high in bounds if low is not None and high is not None]
+    intervals = [each.interval for each in scores if each.interval is not None]
     return LayerCurve([each.value for each in scores], intervals if len(intervals) == len(scores) else ())
 
 
@@ -202,5 +201,4 @@ def _subtitle(curve: ProbeCurve) -> str:
 
 
 def _cell(score: Score) -> str:
-    bounds = "" if score.low is None or score.high is None else f" ({100 * score.low:.1f} to {100 * score.high:.1f})"
-    return f"{100 * score.value:.1f}{bounds}"
+    return f"{100 * score.value:.1f}{percent_interval(score)}"

@@ -77,8 +77,15 @@ class ProbeCurve:
 
 
 def _percent(score: Score) -> str:
-    bounds = "" if score.low is None or score.high is None else f" ({100 * score.low:.1f} to {100 * score.high:.1f})"
-    return f"{score.value:.1%}{bounds}"
+    return f"{score.value:.1%}{percent_interval(score)}"
+
+
+def percent_interval(score: Score) -> str:
+    """The interval of a score in percent, in parentheses; empty without one."""
+    if score.interval is None:
+        return ""
+    low, high = score.interval
+    return f" ({100 * low:.1f} to {100 * high:.1f})"
 
 
 @dataclass(frozen=True, kw_only=True)
