@@ -28,7 +28,7 @@ TRAIN = (
     "Labelled data to train probes on: CoNLL-U, columns of words and tags, jsonl with text, span1, span2 (optional) "
     "and label, or WiC as published. For several files, repeat --train and --test."
 )
-TEST = "The same for the test; default: a fifth of the training data."
+TEST = "Labelled data to test probes on; default: a fifth of the training data, which is held out."
 PROBE = (
     "Tasks. CoNLL-U: upos, xpos, feats, one feature such as Number, deprel, head (distance to the head), arc (relation "
     "of a word and its head); columns: NAME=3. A file of spans is one task. Default: all."
@@ -98,7 +98,9 @@ def probe_layers(
     ] = False,
     random: Annotated[bool, Doc("Also probe the same architecture with random weights.")] = False,
     examples: Annotated[
-        int, Ge(1), Doc("Words (or spans) of each file for training, and for the test; of more, a random sample.")
+        int,
+        Ge(1),
+        Doc("Words (or spans) of each file at most, for training and for the test; larger files are sampled."),
     ] = EXAMPLES,
     seed: Annotated[int, Ge(0), Doc("Seed of samples, control tasks and random weights.")] = 0,
     out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,

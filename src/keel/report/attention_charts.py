@@ -129,10 +129,10 @@ def attention_lines(
 
 def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray) -> Element:
     """Percentages of shares [layers, heads] as a table: layers down, heads across; a dark cell is the largest."""
-    svg, places = _head_table(layers, heads, CELL, below=2)
+    svg, corners = _head_table(layers, heads, CELL, below=2)
     largest = float(shares.max()) or 1.0
     decimals = 0 if largest >= 0.1 else 1
-    for (layer, head), share, (x, y) in zip(product(layers, heads), shares.ravel().tolist(), places, strict=True):
+    for (layer, head), share, (x, y) in zip(product(layers, heads), shares.ravel().tolist(), corners, strict=True):
         opacity = max(0.0, share / largest)
         place = {"x": x, "y": y, "width": CELL, "height": CELL_HEIGHT, "fill_opacity": f"{opacity:.3f}"}
         name = f"layer {layer}, head {head}: {share:.3f}"
@@ -153,10 +153,10 @@ def signed_heads(
     negative: str,
 ) -> Element:
     """Signed values [layers, heads] in percent: layers down, heads across, two colours; decided ones have a border."""
-    svg, places = _head_table(layers, heads, SIGNED_CELL, below=28)
+    svg, corners = _head_table(layers, heads, SIGNED_CELL, below=28)
     largest = float(np.abs(values).max()) or 1.0
     numbers = zip(values.ravel().tolist(), decided.ravel().tolist(), strict=True)
-    for (layer, head), (value, is_decided), (x, y) in zip(product(layers, heads), numbers, places, strict=True):
+    for (layer, head), (value, is_decided), (x, y) in zip(product(layers, heads), numbers, corners, strict=True):
         size = {"width": SIGNED_CELL - 2, "height": CELL_HEIGHT - 2}
         opacity = f"{0.75 * abs(value) / largest:.3f}"
         hint = tag("title", f"layer {layer}, head {head}: {100 * value:+.2f}%")
@@ -174,7 +174,7 @@ def signed_heads(
 def _head_table(
     layers: Sequence[int], heads: Sequence[int], cell: int, *, below: int
 ) -> tuple[Element, list[tuple[int, int]]]:
-    """A table with the names of layers and heads, and room `below`; and the places (x, y) of its cells."""
+    """A table with the names of layers and heads, and room `below`; and the upper left corner (x, y) of each cell."""
     width, height = TABLE_LEFT + cell * len(heads), TABLE_TOP + CELL_HEIGHT * len(layers)
     svg = tag("svg", viewBox=f"0 0 {width} {height + below}", role="img", style=f"max-width: {width}px")
     svg.append(tag("text", translate("head"), class_="faint", x=TABLE_LEFT - 8, y=16, text_anchor="end"))
