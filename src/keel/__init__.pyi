@@ -13,9 +13,9 @@ from keel.api.finetuning import *
 from keel.api.glue_benchmark import *
 from keel.api.inference import *
 from keel.api.inspection import *
+from keel.api.layers import *
 from keel.api.maps import *
 from keel.api.pretraining import *
-from keel.api.probing import *
 from keel.api.prompting import *
 from keel.api.settings import *
 from keel.api.sklearn_classifier import *
@@ -34,16 +34,16 @@ from keel.errors import Interrupted as Interrupted
 from keel.errors import KeelError as KeelError
 from keel.errors import UsageError as UsageError
 from keel.explain.attention_weights import Attention as Attention
-from keel.explain.bias_report import BiasReport as BiasReport
-from keel.explain.layer_weights import Layers as Layers
-from keel.explain.layer_weights import LayersByTask as LayersByTask
+from keel.explain.attributions.word_attributions import Explanation as Explanation
+from keel.explain.bias.bias_report import BiasReport as BiasReport
+from keel.explain.layers.layer_weights import Layers as Layers
+from keel.explain.layers.layer_weights import LayersByTask as LayersByTask
+from keel.explain.layers.probe_curves import LayerProbes as LayerProbes
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
-from keel.explain.probe_curves import LayerProbes as LayerProbes
 from keel.explain.sentence_retrieval import Retrieval as Retrieval
-from keel.explain.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.text_clusters import Clusters as Clusters
-from keel.explain.word_attributions import Explanation as Explanation
+from keel.explain.trace.tensor_trace import TensorTrace as TensorTrace
 from keel.explain.word_senses import Senses as Senses
 from keel.formats.stored_model import Vectors as Vectors
 from keel.generation.beam_search import BeamSearch as BeamSearch

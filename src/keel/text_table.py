@@ -11,6 +11,17 @@ UNIT = re.compile(r"\s+|(?:[\u2e80-\uffef]|[^\s\u2e80-\uffef]+)[，。；：、�
 """What a line is not broken within: a word, or a wide character, with the punctuation after it."""
 
 
+class TextLines:
+    """A result that prints as its lines."""
+
+    def lines(self) -> list[str]:
+        """The result as lines of text, as its command prints them."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
 def aligned_lines(rows: Sequence[Sequence[str]], *, left: int = 0) -> Iterator[str]:
     """A table whose first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -55,6 +66,11 @@ def wrapped_text(text: str, width: int) -> list[str]:
 def cut_text(text: str, width: int) -> str:
     """A text of at most `width` columns of a terminal."""
     return text if cell_len(text) <= width else f"{set_cell_size(text, max(1, width - 1)).rstrip()}…"
+
+
+def cut_characters(text: str, count: int) -> str:
+    """A text of at most `count` characters, for a page or JSON; `cut_text` is for a terminal."""
+    return text if len(text) <= count else f"{text[: count - 1]}…"
 
 
 def pad_left(text: str, width: int) -> str:

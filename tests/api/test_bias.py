@@ -9,7 +9,8 @@ import pytest
 import keel
 from keel.cli import main
 from keel.errors import KeelError, UsageError
-from keel.explain.bias_templates import read_templates
+from keel.explain.bias.bias_report import CAUTION
+from keel.explain.bias.bias_templates import read_templates
 from keel.formats.vector_files import Vectors, write_vectors
 
 TEXTS = ["the nurse said that she would come later .", "the doctor said that he would come later ."] * 10
@@ -48,7 +49,7 @@ def test_word_vectors_get_a_direction_and_tests(vectors: Path, tmp_path: Path) -
     html = (tmp_path / "bias.html").read_text(encoding="utf-8")
     assert html.count("<circle") == 40
     assert "family / career" in html
-    assert "do not show how it treats people" in html
+    assert CAUTION in html
     assert json.loads(json.dumps(found.to_dict()))["tests"][0]["exact"] is True
 
 

@@ -13,7 +13,7 @@ from keel.data.corpus import Corpus
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import Event
-from keel.explain.layer_weights import layer_weights
+from keel.explain.layers.layer_weights import layer_weights
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.elmo import Elmo

@@ -69,6 +69,27 @@ def test_a_repr_is_short(model: keel.Model) -> None:
     assert len(repr(model.task and model.task.predict(model.task.read_examples(["a film"] * 100)))) < 2000
 
 
+def test_results_of_views_have_one_line_and_print_as_their_command_does(model: keel.Model) -> None:
+    """An array with a number per layer, head and token is no answer to a question at a prompt."""
+    spans = [{"text": "good film", "span1": [0, 4], "label": "a"}, {"text": "bad film", "span1": [0, 3], "label": "b"}]
+    results = [
+        keel.attention("good film", model=model),
+        keel.trace("good film", model=model),
+        keel.explain_prediction("good film", model=model, steps=2),
+        keel.senses("film", ["good film", "bad film"], model=model),
+        keel.clusters(["good film", "bad film"], model=model, clusters=2),
+        keel.probe_layers(model, train=spans * 6, test=spans),
+        keel.retrieval(model, [("good", "film"), ("bad", "good film")]),
+        keel.BiasReport(model="m", language="en", pronouns=("she", "he")),
+        keel.figure("rnn"),
+    ]
+    for each in results:
+        assert repr(each).startswith(f"{type(each).__name__}(")
+        assert len(repr(each)) < 160
+        assert "\n" not in repr(each)
+        assert str(each).splitlines() == each.lines()
+
+
 @pytest.mark.parametrize(
     ("task", "examples", "inputs"),
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from keel.errors import KeelError, UsageError
-from keel.explain.bias_templates import BiasLanguage, fill_template, parse_pair, read_occupations, read_templates
+from keel.explain.bias.bias_templates import BiasLanguage, fill_template, parse_pair, read_occupations, read_templates
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

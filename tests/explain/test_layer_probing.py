@@ -15,9 +15,9 @@ from keel.data.probing_data import ProbedText, ProbingData, SpanLabels
 from keel.data.probing_files import read_probing_data
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.layer_features import layer_features, random_twin
-from keel.explain.layer_probing import control_labels
-from keel.explain.probe_curves import ProbeCurve, probe_scores
+from keel.explain.layers.layer_features import layer_features, random_twin
+from keel.explain.layers.layer_probing import control_labels
+from keel.explain.layers.probe_curves import ProbeCurve, probe_scores
 from keel.metrics.bootstrap import Score
 from keel.model import Model
 from keel.systems.system import System

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from keel.api.finetuning import finetune
-from keel.api.inference import layers
+from keel.api.layers import layers
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.layer_weights import Layers, layer_weights
+from keel.explain.layers.layer_weights import Layers, layer_weights
 from keel.model import Model
 from keel.systems.rnn import Rnn
 from keel.systems.ulmfit import Ulmfit

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from keel.explain.linear_probe import (
+from keel.explain.layers.linear_probe import (
     FIRST,
     STRENGTHS,
     ProbeFeatures,

@@ -12,9 +12,9 @@ import keel
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.explain.bias_templates import BiasTemplates, fill_template, read_templates
-from keel.explain.pronoun_attention import pronoun_attention
-from keel.explain.pronoun_scores import causal_scores, masked_scores
+from keel.explain.bias.bias_templates import BiasTemplates, fill_template, read_templates
+from keel.explain.bias.pronoun_attention import pronoun_attention
+from keel.explain.bias.pronoun_scores import causal_scores, masked_scores
 from keel.generation.likelihood import continuation_likelihoods, encode_continuations
 from keel.model import Model
 from keel.systems.capabilities import CausalLM

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from keel.errors import KeelError
-from keel.explain.bias_templates import read_templates
+from keel.explain.bias.bias_templates import read_templates
+from keel.explain.bias.pronoun_scores import vector_scores
+from keel.explain.bias.word_associations import association_test, association_tests
 from keel.explain.nearest_neighbors import VectorSpace, unit_vectors
-from keel.explain.pronoun_scores import vector_scores
-from keel.explain.word_associations import association_test, association_tests
 
 TEMPLATES = read_templates("en")
 (X, Y), *_ = TEMPLATES.word_sets.values()

@@ -16,10 +16,10 @@ from keel.data.corpus import Corpus
 from keel.data.examples import Examples, read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.prediction_layouts import log_odds
-from keel.explain.prediction_scores import BagPrediction, EmbeddedPrediction, score_prediction
+from keel.explain.attributions.prediction_layouts import log_odds
+from keel.explain.attributions.prediction_scores import BagPrediction, EmbeddedPrediction, score_prediction
+from keel.explain.attributions.word_attributions import Curves, Explanation, attribute_words, ranking_curves
 from keel.explain.text_tokens import split_text
-from keel.explain.word_attributions import Curves, Explanation, attribute_words, ranking_curves
 from keel.model import Model
 from keel.tasks import TASKS
 from keel.tasks.answer import SpanAnswering
@@ -423,8 +423,8 @@ def test_curves_of_a_known_score() -> None:
 
 
 def explanation(**changes: Any) -> Explanation:
-    from keel.explain.prediction_layouts import NamedText
-    from keel.explain.word_attributions import WordAttribution
+    from keel.explain.attributions.prediction_layouts import NamedText
+    from keel.explain.attributions.word_attributions import WordAttribution
 
     text = "a <script>alert(1)</script> & 中文 film" + " x" * 60
     spans = split_text(text, [])[0]

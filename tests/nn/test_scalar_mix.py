@@ -13,7 +13,7 @@ from keel.config import replace
 from keel.data.examples import read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.layer_weights import layer_weights
+from keel.explain.layers.layer_weights import layer_weights
 from keel.model import Model
 from keel.nn.pooling import ScalarMix
 from keel.systems.bert import Bert

@@ -17,7 +17,8 @@ from keel.api.inspection import write_attention
 from keel.errors import KeelError
 from keel.explain.attention_weights import Attention
 from keel.report import attention_page
-from keel.report.attention_charts import png_image, thumbnail
+from keel.report.attention_charts import thumbnail
+from keel.report.png_images import png_image
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

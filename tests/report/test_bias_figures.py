@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from keel.report.bias_figures import interval_chart, signed_heads
+from keel.report.attention_charts import signed_heads
+from keel.report.bias_figures import interval_chart
 from keel.report.charts import Bar
 
 

@@ -47,16 +47,15 @@ def trace() -> dict[str, Any]:
 
 def test_answers_frequent_questions(trace: dict[str, Any]) -> None:
     page = decoding_page(trace).render()
-    assert "One token, never a distribution" in page
     assert "<mark>ich</mark> with 40.00%" in page
-    assert "1 of them is not the most probable" in page
-    assert "kept beside wir (50.00%), and led to the best answer" in page
+    assert "wir (50.00%)" in page, "the most probable token, which is not in the best answer"
     assert "read 3 tokens" in page
     assert "without it 5 tokens would have been read, 1.7 times as many" in page
     assert "&lt;b&gt;" in page, "tokens are escaped"
     assert "<script" not in page
+    headings = page.count("<h2")
     trace["texts"].append(trace["texts"][0])
-    assert "Texts of different lengths" in decoding_page(trace).render()
+    assert decoding_page(trace).render().count("<h2") > headings
 
 
 def test_tree_has_a_box_per_kept_hypothesis(trace: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 import keel
 from keel.api.tensor_tracing import write_trace_figure
-from keel.explain.tensor_trace import TensorKind, TensorTrace, TracedTensor, TraceStep
+from keel.explain.trace.tensor_trace import TensorKind, TensorTrace, TracedTensor, TraceStep
 from keel.model import Candidate
 from keel.report.tensor_figure import network_map, overview_figure, parts_of
 

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 import keel
 from keel.api.figures import FIGURES
+from keel.explain.bias.bias_report import CAUTION
 from keel.studio import workspace
 
 BERT, CLASSIFIER, GPT, WORDS = (f"project/models/{name}" for name in ("bert", "classifier", "gpt", "words"))
@@ -132,7 +133,7 @@ def test_pronouns_and_occupations(client: TestClient) -> None:
     words = {"pronouns": "good:old", "occupations": ["film", "story"], "by": "masked", "language": "en"}
     found = post(client, "bias", model=BERT, **words)
     assert {each["occupation"] for each in found["scores"][0]["occupations"]} == {"film", "story"}
-    assert "do not show" in found["caution"]
+    assert found["caution"] == CAUTION
 
 
 def test_layers_and_explanations(client: TestClient) -> None:

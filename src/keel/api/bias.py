@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -12,22 +13,23 @@ from keel.config import Doc, enforces_bounds
 from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.bias_report import CAUTION, BiasReport
-from keel.explain.bias_templates import (
+from keel.explain.bias.bias_report import CAUTION, BiasReport
+from keel.explain.bias.bias_templates import (
     BiasLanguage,
     BiasTemplates,
     parse_pair,
     read_occupations,
     read_templates,
 )
+from keel.explain.bias.pronoun_attention import PronounAttention, pronoun_attention
+from keel.explain.bias.pronoun_scores import PronounScores, causal_scores, masked_scores, vector_scores
+from keel.explain.bias.word_associations import association_tests
 from keel.explain.nearest_neighbors import VectorSpace
-from keel.explain.pronoun_attention import PronounAttention, pronoun_attention
-from keel.explain.pronoun_scores import PronounScores, causal_scores, masked_scores, vector_scores
-from keel.explain.word_associations import association_tests
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
-from keel.report.bias_figures import interval_chart, signed_heads
+from keel.report.attention_charts import signed_heads
+from keel.report.bias_figures import interval_chart
 from keel.report.charts import Bar
 from keel.report.html_page import Page, is_page, picture_file, write_picture
 from keel.systems.capabilities import CausalLM, MaskedLM
@@ -154,9 +156,10 @@ def write_bias(path: str | Path, report: BiasReport) -> Path:
     for each in report.scores:
         rows = []
         for one in each.occupations:
-            low, high = one.score.low, one.score.high
-            decided = low is not None and high is not None and (low > 0 or high < 0)
-            rows.append(Bar(name=one.occupation, value=one.score.value, low=low, high=high, highlighted=decided))
+            score, decided = one.score, one.is_decided
+            rows.append(
+                Bar(name=one.occupation, value=score.value, low=score.low, high=score.high, highlighted=decided)
+            )
         across = "cosine" if each.method == "vectors" else "corrected log-odds"
         above, below = each.toward
         caption = (
@@ -186,7 +189,7 @@ def write_bias(path: str | Path, report: BiasReport) -> Path:
     return page.write(path)
 
 
-def _attention_figure(found: PronounAttention) -> tuple[object, str]:
+def _attention_figure(found: PronounAttention) -> tuple[Element, str]:
     first, second = found.pronouns
     one, other = found.pairs[0]
     decided = np.zeros(found.contrasts.shape, bool)
@@ -219,4 +222,4 @@ def _title(model: ModelSource, subject: Model | VectorSpace) -> str:
 def _vocabulary(subject: Model | VectorSpace) -> list[str]:
     if isinstance(subject, VectorSpace):
         return subject.words
-    return [subject.tokenizer.token_of(number) for number in range(len(subject.tokenizer))]
+    return subject.tokenizer.vocabulary()

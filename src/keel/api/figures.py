@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from keel.api.model_loading import ModelSource, default_model, load_model
 from keel.api.unit_finding import read_units, recorded_units
@@ -140,7 +140,7 @@ def figure(
     return found
 
 
-def _units(model: Any, source: ModelSource | None, named: dict[str, str], on_event: OnEvent) -> MaskingUnits:
+def _units(model: Model, source: ModelSource | None, named: dict[str, str], on_event: OnEvent) -> MaskingUnits:
     """The units by these files and models; those that are not named are those of the model's pre-training."""
     recorded = recorded_units(model, Path(source) if isinstance(source, str | Path) else None)
     for option in [each for each in recorded if each not in named]:

@@ -1,6 +1,6 @@
-"""Inference: predictions for a dataset, masked words, embeddings, and the layers that a model weighs."""
+"""Inference: predictions for a dataset, masked words, embeddings, Chinese words."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Unpack, overload
@@ -23,14 +23,10 @@ from keel.data.text_streams import plain_text_parts, split_examples
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError, flag_of
 from keel.events import OnEvent, ignore
-from keel.explain.layer_weights import Layers, LayersByTask, layer_weights, layers_by_task
 from keel.formats.folder_architecture import NEXT_HEAD
 from keel.generation.beam_search import BeamSearch
 from keel.model import Candidate, Model
 from keel.nn.inference_loop import eval_mode
-from keel.report.charts import Bar, bars
-from keel.report.html_page import picture_file, write_figures
-from keel.report.layer_charts import MixRow, mix_chart
 from keel.systems.bert import BertPretraining
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
@@ -50,7 +46,7 @@ POOL = Doc(
     "folder, else mean."
 )
 
-__all__ = ["embed", "fill", "layers", "next_sentence", "predict", "segment"]
+__all__ = ["embed", "fill", "next_sentence", "predict", "segment"]
 
 
 def predict(
@@ -195,55 +191,6 @@ def segment(
             raise UsageError(f"{what}: fine-tune one on segmented text (keel finetune MODEL FILE --task tag)")
         found = [tagged.segmented_words for tagged in known.predict(given, on_event=on_event)]
     return found[0] if one else found
-
-
-@overload
-def layers(model: ModelSource, *, out: str | Path | None = None, on_event: OnEvent = ignore) -> Layers: ...
-@overload
-def layers(
-    model: Iterable[ModelSource], *, out: str | Path | None = None, on_event: OnEvent = ignore
-) -> LayersByTask: ...
-def layers(
-    model: ModelSource | Iterable[ModelSource],
-    *,
-    out: Annotated[str | Path | None, Doc("Write the weights as a figure: .svg, .pdf, .png or .html.")] = None,
-    on_event: OnEvent = ignore,
-) -> Layers | LayersByTask:
-    """The layer weights of a model that was fine-tuned with `mix` (ELMo's scalar mix), in `out` as a figure; those of
-    several models, such as one per task, in one table and figure."""
-    path = None if out is None else picture_file(out)
-    if not isinstance(model, Model | str | Path):
-        several = layers_by_task(load_model(each, on_event) for each in model)
-        if path is not None:
-            write_layers_by_task(path, several)
-        return several
-    known = load_model(model, on_event)
-    found = layer_weights(known)
-    if path is not None:
-        chart = bars(
-            [Bar(name=name, value=weight, highlighted=True) for name, weight in found.weights_by_name()], digits=3
-        )
-        caption = f"Softmax weights of the layers, which sum to 1; gamma {found.gamma:.3f}. {found.left_out}"
-        write_figures(path, f"{known.card.title or known.system.name}: layer weights", [(chart, caption)])
-    return found
-
-
-def write_layers_by_task(path: str | Path, found: LayersByTask) -> Path:
-    """Write the scalar mixes of several models as one figure: tasks down, layers across."""
-    rows = [
-        MixRow(
-            f"{each.model} ({each.task})",
-            dict(zip(each.layers.numbers, each.layers.weights, strict=True)),
-            each.layers.gamma,
-            each.layers.center_of_gravity,
-        )
-        for each in found.mixes
-    ]
-    caption = (
-        "Softmax weights of the layers in the scalar mix of each model, which sum to 1; layer 0 are the embeddings. "
-        "γ scales the mix; the center (dot) is the mean layer under the weights."
-    )
-    return write_figures(picture_file(path), "Layer weights by task", [(mix_chart(rows), caption)])
 
 
 def task_with_decoding(model: Model, settings: Mapping[str, Any]) -> tuple[Task, Columns]:

@@ -17,10 +17,10 @@ from keel.data.text_inputs import require_text
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, pluralize
 from keel.explain.attention_weights import Attention, AttentionKind, attention_weights
-from keel.explain.prediction_scores import Baseline
+from keel.explain.attributions.prediction_scores import Baseline
+from keel.explain.attributions.word_attributions import STEPS, Explanation, Method, attribute_words
 from keel.explain.sentence_retrieval import Retrieval, retrieve_translations
 from keel.explain.text_tokens import Merge
-from keel.explain.word_attributions import STEPS, Explanation, Method, attribute_words
 from keel.report.attention_charts import attention_lines, head_grid, head_matrix, head_numbers
 from keel.report.attention_page import HeadWeights, attention_page
 from keel.report.attribution_figure import (
@@ -60,12 +60,15 @@ def attention(
     model: ModelSource | None = None,
     kind: Annotated[
         AttentionKind | Literal["auto"],
-        Doc("Attention of the encoder, of the decoder (masked), or of the decoder to the source; auto: what there is."),
+        Doc(
+            "Self-attention of the encoder, masked self-attention of the decoder, or cross-attention; auto: "
+            "cross-attention of an encoder-decoder, else self-attention."
+        ),
     ] = "auto",
     layer: Annotated[int | tuple[int, ...], Doc("Layers to record, from 1, such as 3 or 1,2; -1: the last one.")] = (),
     head: Annotated[int | tuple[int, ...], Doc("Heads to record, from 1, such as 3 or 1,2.")] = (),
     merge: Annotated[
-        Merge, Doc("Merge subwords into words; Chinese into words, or with characters character by character.")
+        Merge, Doc("Merge subwords into words; Chinese text into words, with characters into single characters.")
     ] = "none",
     from_word: Annotated[str, Doc("The word that attends: its attention in every head.")] = "",
     to_word: Annotated[str, Doc("The word that is attended to.")] = "",

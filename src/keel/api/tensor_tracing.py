@@ -8,8 +8,8 @@ from keel.api.model_loading import ModelSource, default_model, load_model
 from keel.config import Doc, Ge, Le, enforces_bounds
 from keel.data.text_inputs import require_text
 from keel.events import OnEvent, ignore
-from keel.explain.tensor_trace import TensorTrace
-from keel.explain.text_tracing import trace_tensors
+from keel.explain.trace.model_tracing import trace_tensors
+from keel.explain.trace.tensor_trace import TensorTrace
 from keel.report.html_page import is_page, picture_file, write_picture
 from keel.report.tensor_figure import overview_figure
 from keel.report.tensor_page import tensor_page

@@ -22,6 +22,7 @@ from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vect
 from keel.report.charts import Bar, bars, heat_map
 from keel.report.html_page import picture_file, write_figures
 from keel.report.scatter_map import draw_map
+from keel.text_table import cut_characters
 
 __all__ = ["analogy", "nearest", "odd", "senses", "similarity"]
 
@@ -181,7 +182,7 @@ def read_texts(source: Source, settings: Mapping[str, Any], on_event: OnEvent) -
 
 def _shortened(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= NAME_LENGTH else f"{line[: NAME_LENGTH - 1]}…"
+    return cut_characters(line, NAME_LENGTH)
 
 
 def _non_zero(vector: np.ndarray, text: str) -> np.ndarray:

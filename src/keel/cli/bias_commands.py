@@ -3,8 +3,7 @@
 from argparse import Namespace
 
 from keel.api import bias as bias_verb
-from keel.cli.command import Answer, arguments_of, command, model_flag
-from keel.events import note
+from keel.cli.command import Answer, arguments_of, command, model_flag, note_figure
 from keel.report.console import Console
 
 
@@ -17,6 +16,5 @@ from keel.report.console import Console
 def bias(options: Namespace, console: Console) -> Answer:
     """Pronouns and occupations: log-odds, association tests and attention."""
     found = bias_verb.bias(options.model, on_event=console, **options.settings)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     return Answer(sentences=True, lines=found.lines(), data=found.to_dict())

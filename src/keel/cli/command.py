@@ -14,6 +14,7 @@ from keel.cli import GROUPS
 from keel.cli.flags import Flags
 from keel.data.text_files import open_text, refuse_special_file, stdin_lines
 from keel.errors import KeelError, UsageError
+from keel.events import note
 from keel.model import Model
 from keel.report.console import Console
 from keel.training.plan import Precision
@@ -123,6 +124,12 @@ def load(options: Namespace, console: Console, text: str = "", kind: Kind = "cau
         torch.set_num_threads(options.threads)
     precision: Precision = options.precision if "precision" in options else "auto"
     return Model.load(path, device=options.device, precision=precision, on_event=console)
+
+
+def note_figure(options: Namespace, console: Console) -> None:
+    """Say where a figure was written, if `--out` is given."""
+    if "out" in options.settings:
+        note(console, f"figure: {options.settings['out']}")
 
 
 def file_of(given: str) -> Path | None:

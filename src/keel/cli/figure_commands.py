@@ -3,8 +3,7 @@
 from argparse import Namespace
 
 from keel.api import figures
-from keel.cli.command import Answer, argument, arguments_of, command, model_flag
-from keel.events import note
+from keel.cli.command import Answer, argument, arguments_of, command, model_flag, note_figure
 from keel.localization import translate
 from keel.report.console import Console
 
@@ -25,6 +24,5 @@ def figure(options: Namespace, console: Console) -> Answer:
         lines = [f"{name:11} {translate(summary)}" for name, summary in summaries.items()]
         return Answer(lines=lines, data=summaries)
     found = figures.figure(options.name, model=options.model, on_event=console, **options.settings)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     return Answer(sentences=True, lines=found.lines(), data=found.to_dict())

@@ -1,10 +1,11 @@
-"""Commands that look inside a model: attention, explain."""
+"""Commands that look inside a model: attention, retrieval, explain, layers."""
 
 import os
 import sys
 from argparse import Namespace
 
 from keel.api import inspection
+from keel.api import layers as layers_api
 from keel.cli.command import (
     Answer,
     argument,
@@ -14,14 +15,14 @@ from keel.cli.command import (
     encoding_flag,
     load,
     model_flag,
+    note_figure,
     optional_value,
     prompt_of,
     section,
 )
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns
-from keel.errors import UsageError
-from keel.events import note
+from keel.errors import UsageError, flag_of
 from keel.report.attribution_figure import largest_value, terminal_text
 from keel.report.console import Console
 
@@ -45,8 +46,7 @@ def attention(options: Namespace, console: Console) -> Answer:
     text, settings = prompt_of(options, console), options.settings
     model = load(options, console, f"{text} {options.second}", "encoder")
     found = inspection.attention(text, options.second, model=model, on_event=console, **settings)
-    if "out" in settings:
-        note(console, f"figure: {settings['out']}")
+    note_figure(options, console)
     if options.json and found.weights.size > MAX_JSON:
         what = f"--json would print {found.weights.size:,} weights"
         raise UsageError(f"{what}: choose some with --layer and --head, or use keel.attention in Python")
@@ -67,8 +67,7 @@ def retrieval(options: Namespace, console: Console) -> Answer:
     found = inspection.retrieval(
         load(options, console), labelled_source(options.files), on_event=console, **options.settings
     )
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     return Answer(sentences=True, lines=found.lines(), data=found.to_dict())
 
 
@@ -89,10 +88,38 @@ def explain(options: Namespace, console: Console) -> Answer:
     text = prompt_of(options, console).strip() if options.text == "-" else options.text
     model = load(options, console)
     found = inspection.explain_prediction(text, options.second, model=model, on_event=console, **options.settings)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     lines = found.lines()
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
         texts = inspection.coloured_texts(found)
         lines = [*(terminal_text(each, largest_value(texts)) for each in texts), *lines]
     return Answer(sentences=True, lines=lines, data=found.to_dict())
+
+
+@command(
+    "inspect",
+    "MODEL... [--train FILE --test FILE --probe TASKS]",
+    argument(
+        "models",
+        "MODEL",
+        "Folders of models that were fine-tuned with --mix, such as one per task; with --train, one model to probe.",
+        nargs="+",
+    ),
+    arguments_of(layers_api.probe_layers, train="FILE", test="FILE", probe="TASKS", out="FILE"),
+    device_flags,
+)
+def layers(options: Namespace, console: Console) -> Answer:
+    """What each layer knows: probing curves, or the layer weights of scalar mixes."""
+    settings = options.settings
+    loaded = (load(Namespace(**{**vars(options), "model": each}), console) for each in options.models)
+    if "train" in settings:
+        if len(options.models) > 1:
+            raise UsageError(f"--train probes one model: choose one of {', '.join(options.models)}")
+        found = layers_api.probe_layers(next(loaded), on_event=console, **settings)
+    elif unused := [flag_of(name) for name in settings if name != "out"]:
+        raise UsageError(f"{unused[0]} is for probing: give labelled data with --train FILE")
+    else:
+        mixes = next(loaded) if len(options.models) == 1 else loaded
+        found = layers_api.layers(mixes, on_event=console, **settings)
+    note_figure(options, console)
+    return Answer(lines=found.lines(), data=found.to_dict())

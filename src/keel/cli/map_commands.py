@@ -18,7 +18,7 @@ TEXT_COLUMNS = section("columns", Columns(), only=("text_column", "encoding"))
     argument("model", "MODEL", "A model folder, or a word vector file; default: the bundled one.", nargs="?"),
     argument("--in", "FILE", "Map the texts of this file instead of words.", dest="among"),
     arguments_of(maps.word_map, words='"A B C"', pairs='"A:B C:D"', clusters="N|auto"),
-    argument("--out", "FILE", "The file: .svg, .pdf, .png or .html. [map.html]", default="map.html"),
+    argument("--out", "FILE", "Write the map to this file: .svg, .pdf, .png or .html. [map.html]", default="map.html"),
     TEXT_COLUMNS,
 )
 def map_(options: Namespace, console: Console) -> Answer:

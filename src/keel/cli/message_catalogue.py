@@ -140,7 +140,9 @@ def file_sentences(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The sentences of a file, each with its values as the source names them."""
     docstrings = {*_docstrings(tree)}
     inside: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    code = {each for node in ast.walk(tree) if _is_repr(node) for each in ast.walk(node)}
+    nodes = [node for node in ast.walk(tree) if node not in code]
+    for node in nodes:
         match node:
             case ast.ClassDef():
                 yield from ((" ".join(text.split()), "") for text in _field_texts(node))
@@ -154,9 +156,14 @@ def file_sentences(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 inside |= {*node.values}
                 for value in node.values:
                     yield from _words_inside(value)
-    for node in ast.walk(tree):
+    for node in nodes:
         if node not in inside and node not in docstrings and (found := _template(node)) and is_sentence(found[0]):
             yield found
+
+
+def _is_repr(node: ast.AST) -> bool:
+    """Whether a node is a `__repr__`, which looks like code and stays English."""
+    return isinstance(node, ast.FunctionDef) and node.name == "__repr__"
 
 
 def is_sentence(text: str) -> bool:

@@ -15,7 +15,7 @@ from keel.api.settings import TextSettings, VocabularySettings
 from keel.config import cache_folder, to_dict
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
-from keel.explain.layer_weights import layer_weights
+from keel.explain.layers.layer_weights import layer_weights
 from keel.formats.bundled_models import bundled_models, locate
 from keel.formats.registry import find_format
 from keel.formats.stored_model import Format

@@ -6,7 +6,7 @@ from typing import Any
 from keel.explain.vector_benchmarks import Analogies
 from keel.localization import translate, translated
 from keel.metrics.scores import LabelSuspects, PredictionError, Scores
-from keel.text_table import aligned_lines
+from keel.text_table import aligned_lines, cut_characters
 
 SHOWN_ERRORS = 5
 LONGEST_SLICE = 40
@@ -42,7 +42,7 @@ def score_lines(scores: Scores) -> Iterator[str]:
 
 
 def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_SLICE else f"{name[: LONGEST_SLICE - 1]}…"
+    return cut_characters(name, LONGEST_SLICE)
 
 
 def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:

@@ -11,7 +11,7 @@ from keel.events import note
 from keel.report.console import Console
 
 FOLDERS = "Folders with your models, runs, comparisons and data files; bundled models are always there."
-HOST = "Address to listen on; another than 127.0.0.1 lets other machines in that know the token. [127.0.0.1]"
+HOST = "Address to listen on; with any other than 127.0.0.1, machines that know the token can connect. [127.0.0.1]"
 PORT = "Port; default: 8411, or a free one if it is taken."
 
 

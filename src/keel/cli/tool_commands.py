@@ -1,16 +1,15 @@
-"""Commands around models and data: check, layers, convert, info, demo, claim."""
+"""Commands around models and data: check, convert, info, demo, claim."""
 
 from argparse import Namespace
 from pathlib import Path
 
-from keel.api import conversion, inference, probing
+from keel.api import conversion
 from keel.api.settings import TextSettings
 from keel.checks import check as check_files
 from keel.cli.command import Answer, argument, arguments_of, command, device_flags, load, section
 from keel.cli.model_info import describe
 from keel.cli.training_commands import comma_separated
 from keel.data.examples import Columns
-from keel.errors import UsageError, flag_of
 from keel.events import note
 from keel.formats.registry import FORMATS
 from keel.localization import translate
@@ -53,36 +52,6 @@ def check(options: Namespace, console: Console) -> Answer:
     files = [path for name in options.files for path in (parallel and comma_separated(name)) or (Path(name),)]
     report = check_files(files, model=model, on_event=console, **settings, **options.settings)
     return Answer(sentences=True, lines=report.lines(), data=report.to_dict(), code=1 if report.errors else 0)
-
-
-@command(
-    "inspect",
-    "MODEL... [--train FILE --test FILE --probe TASKS]",
-    argument(
-        "models",
-        "MODEL",
-        "Folders of models that were fine-tuned with --mix, such as one per task; with --train, one model to probe.",
-        nargs="+",
-    ),
-    arguments_of(probing.probe_layers, train="FILE", test="FILE", probe="TASKS", out="FILE"),
-    device_flags,
-)
-def layers(options: Namespace, console: Console) -> Answer:
-    """What each layer knows: probing curves, or the layer weights of scalar mixes."""
-    settings = options.settings
-    loaded = (load(Namespace(**{**vars(options), "model": each}), console) for each in options.models)
-    if "train" in settings:
-        if len(options.models) > 1:
-            raise UsageError(f"--train probes one model: choose one of {', '.join(options.models)}")
-        found = probing.probe_layers(next(loaded), on_event=console, **settings)
-    elif unused := [flag_of(name) for name in settings if name != "out"]:
-        raise UsageError(f"{unused[0]} is for probing: give labelled data with --train FILE")
-    else:
-        mixes = next(loaded) if len(options.models) == 1 else loaded
-        found = inference.layers(mixes, on_event=console, **settings)
-    if "out" in settings:
-        note(console, f"figure: {settings['out']}")
-    return Answer(lines=found.lines(), data=found.to_dict())
 
 
 @command(

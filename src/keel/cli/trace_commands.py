@@ -13,9 +13,9 @@ from keel.cli.command import (
     encoding_flag,
     load,
     model_flag,
+    note_figure,
     prompt_of,
 )
-from keel.events import note
 from keel.report.console import Console
 
 
@@ -37,6 +37,5 @@ def trace(options: Namespace, console: Console) -> Answer:
     model = load(options, console, f"{text} {options.second}", "encoder")
     found = tensor_tracing.trace(text, options.second, model=model, on_event=console, **options.settings)
     lines = found.lines(layer=options.layer, everything=options.all)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     return Answer(sentences=True, lines=lines, data=found.to_dict() if options.json else None)

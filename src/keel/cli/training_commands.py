@@ -19,7 +19,7 @@ from keel.data.language_mix import split_language
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
-from keel.explain.layer_weights import layer_weights
+from keel.explain.layers.layer_weights import layer_weights
 from keel.formats.bundled_models import locate
 from keel.formats.huggingface import HUGGINGFACE_FOLDER, KEEL_FOLDER, folder_settings, recorded_optimizer
 from keel.formats.registry import find_format

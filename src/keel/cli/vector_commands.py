@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from keel.api import vectors
-from keel.cli.command import Answer, argument, arguments_of, command, model_flag, section
+from keel.cli.command import Answer, argument, arguments_of, command, model_flag, note_figure, section
 from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
 from keel.events import note
@@ -27,8 +27,7 @@ def nearest(options: Namespace, console: Console) -> Answer:
     """Nearest neighbours of a word or a text."""
     model, among = options.model, options.among
     found = vectors.nearest(options.query, model=model, among=among, on_event=console, **options.settings)
-    if "out" in options.settings:
-        note(console, f"figure: {options.settings['out']}")
+    note_figure(options, console)
     return _neighbors(found)
 
 

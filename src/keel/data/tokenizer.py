@@ -209,6 +209,10 @@ class Tokenizer:
             raise KeelError(f"there is no token with id {number}: this tokenizer has {len(self)} tokens")
         return token
 
+    def vocabulary(self) -> list[str]:
+        """All tokens, by their id."""
+        return [self.token_of(number) for number in range(len(self))]
+
     def word_of(self, number: int) -> str:
         """The token of an id for people to read: as text in byte-level BPE, whose tokens are written bytes."""
         return (self.decode([number]).strip() or self.token_of(number)) if self.kind == "bpe" else self.token_of(number)

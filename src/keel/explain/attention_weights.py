@@ -21,7 +21,7 @@ from keel.model import Model
 from keel.nn.encoder import SelectedLayers
 from keel.nn.inference_loop import eval_mode
 from keel.tasks.sequence_to_sequence import SequenceToSequence
-from keel.text_table import cut_text, pad_left
+from keel.text_table import TextLines, cut_text, pad_left
 
 RECORDED: dict[AttentionKind, tuple[str, ...]] = {
     "encoder": ("attention",),
@@ -46,7 +46,7 @@ STRONGEST = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class Attention(TextLines):
     """Attention weights: how much each token (query) attends to each token (key)."""
 
     model: str
@@ -72,6 +72,11 @@ class Attention:
     to_word: str = ""
     to_positions: Sequence[int] = ()
     """Positions of `to_word` among the keys."""
+
+    def __repr__(self) -> str:
+        sizes = f"{pluralize(len(self.layers), 'layer')} x {pluralize(len(self.heads), 'head')}"
+        unit = "tokens" if self.merge == "none" else "words"
+        return f"Attention({self.model!r}, {self.kind}, {sizes}, {len(self.queries)} x {len(self.keys)} {unit})"
 
     @property
     def title(self) -> str:
@@ -290,8 +295,8 @@ def _numbers(chosen: Sequence[int], count: int, name: str) -> list[int]:
     return sorted(found) or [*range(1, count + 1)]
 
 
-def rounded(values: np.ndarray) -> Any:
-    """Numbers with six decimals, as plain data."""
+def rounded(values: np.ndarray) -> list[Any]:
+    """Numbers with six decimals, as nested lists."""
     return values.astype(np.float64).round(6).tolist()
 
 

@@ -1,6 +1,5 @@
 """Retrieval of translations: is the nearest sentence of the other language the right one, in each layer?"""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.metrics.bootstrap import Score, accuracy_score
 from keel.model import Model
-from keel.text_table import aligned_lines
+from keel.text_table import TextLines, aligned_lines
 from keel.text_vectors import PooledOutput
 
 BLOCK = 2048
@@ -41,7 +40,7 @@ class LayerRetrieval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval:
+class Retrieval(TextLines):
     """Retrieval of translations by the layers of a model."""
 
     model: str
@@ -53,6 +52,10 @@ class Retrieval:
     centered: bool
     """Whether the mean vector of each language was subtracted."""
     layers: list[LayerRetrieval]
+
+    def __repr__(self) -> str:
+        best = f"best: {self.best.name}, mean accuracy@1 {self.best.mean:.3f}"
+        return f"Retrieval({self.model!r}, {pluralize(self.count, 'pair')}; {best})"
 
     @property
     def best(self) -> LayerRetrieval:
@@ -74,12 +77,14 @@ class Retrieval:
             *([each.name, f"{each.forward:.3f}", f"{each.backward:.3f}", f"{each.mean:.3f}"] for each in self.layers),
         ]
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> list[str]:
         """The table as text."""
         centered = ", mean-centred by language" if self.centered else ""
-        yield f"accuracy@1 of translations among {self.count:,} sentences{centered}"
-        yield from aligned_lines(self.rows(), left=1)
-        yield f"best: {self.best.name}; chance {1 / self.count:.4f}"
+        return [
+            f"accuracy@1 of translations among {self.count:,} sentences{centered}",
+            *aligned_lines(self.rows(), left=1),
+            f"best: {self.best.name}; chance {1 / self.count:.4f}",
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -17,7 +17,7 @@ from keel.data.tagged_sentences import split_words
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
-from keel.text_table import COLUMNS
+from keel.text_table import COLUMNS, TextLines, cut_characters
 
 MAX_CLUSTERS = 20
 """The largest number of clusters that "auto" tries."""
@@ -59,7 +59,7 @@ class TextCluster:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Clusters:
+class Clusters(TextLines):
     """Clusters of texts or words, the largest first."""
 
     model: str
@@ -72,6 +72,10 @@ class Clusters:
     """Mean silhouette: 1 for separate clusters, 0 where they overlap, negative if texts are in the wrong one."""
     tried: dict[int, float]
     """Mean silhouette by the number of clusters, where it was chosen by that."""
+
+    def __repr__(self) -> str:
+        counts = f"{pluralize(len(self.texts), self.unit)} in {pluralize(len(self.clusters), 'cluster')}"
+        return f"Clusters({counts} by {self.model!r}, silhouette {self.silhouette:.2f})"
 
     @property
     def note(self) -> str:
@@ -275,5 +279,4 @@ def _sums(vectors: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
 
 
 def _excerpt(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= EXCERPT else f"{line[: EXCERPT - 1]}…"
+    return cut_characters(" ".join(text.split()), EXCERPT)

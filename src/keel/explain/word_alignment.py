@@ -16,19 +16,22 @@ from keel.explain.text_tokens import TextToken, merge_columns, merge_rows, text_
 from keel.nn.encoder import Decoder, Encoder
 from keel.nn.inference_loop import eval_mode
 from keel.systems.system import System
-from keel.text_table import pad_left
+from keel.text_table import TextLines, pad_left
 
 NAMES = ("alignment", "cross_attention")
 """Names under which decoders record cross-attention: seq2seq, and each layer of a transformer."""
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(TextLines):
     """Attention of each target word to each source word."""
 
     source: list[str]
     target: list[str]
     weights: np.ndarray  # [target, source]; each row sums to 1
+
+    def __repr__(self) -> str:
+        return f"Alignment({' '.join(self.source)!r:.60}, {' '.join(self.target)!r:.60})"
 
     def to_dict(self) -> dict[str, Any]:
         return {"source": self.source, "target": self.target, "weights": self.weights.round(4).tolist()}

@@ -10,6 +10,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
 from keel.explain.text_tokens import word_pattern
+from keel.text_table import TextLines
 from keel.text_vectors import TokenVectors
 
 EQUAL = 0.995
@@ -35,7 +36,7 @@ class WordUse(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Senses:
+class Senses(TextLines):
     """Occurrences of a word, the cosines of their vectors, and their clusters."""
 
     word: str
@@ -44,6 +45,10 @@ class Senses:
     cosines: np.ndarray  # [uses, uses]
     groups: list[int]
     """Cluster of each occurrence, numbered from 0 in order of appearance."""
+
+    def __repr__(self) -> str:
+        counts = f"{pluralize(len(self.uses), 'use')} in {pluralize(len(set(self.groups)), 'group')}"
+        return f"Senses({self.word!r} by {self.model!r}, {counts})"
 
     def group_name(self, use: int) -> str:
         """The cluster of a use: A, B, C."""

@@ -20,6 +20,11 @@ class Score:
     """None, like `high`, with fewer than two examples."""
     high: float | None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Low and high bound; None without an interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def __format__(self, form: str) -> str:
         value, *bounds = (format(each, form or ".3f") for each in (self.value, self.low, self.high) if each is not None)
         return f"{value} ({' to '.join(bounds)})" if bounds else value

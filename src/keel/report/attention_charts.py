@@ -1,9 +1,7 @@
 """Pictures of attention: all heads as a grid of small matrices, one head as a matrix, a number per head."""
 
-import base64
-import struct
-import zlib
 from collections.abc import Sequence
+from itertools import product
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from keel.localization import translate
 from keel.report.charts import GAP, heat_map, text_width
 from keel.report.html_page import tag
+from keel.report.png_images import png_image
 
 MAX_CELLS = 48
 """Tokens of a matrix whose cells are elements of their own, with tooltips."""
@@ -19,45 +18,18 @@ SMALL_SIDE = 12
 THUMBNAIL = 64
 """Side of a small matrix of the grid, in pixels."""
 THUMBNAIL_GAP = 10
-CELL = 34
-"""Width of a number in `head_numbers`; its height is `CELL_HEIGHT`."""
-CELL_HEIGHT = 24
+CELL, SIGNED_CELL, CELL_HEIGHT = 34, 46, 24
+"""Widths of a number per head, without and with a sign, and its height."""
+TABLE_LEFT, TABLE_TOP = 64, 26
+"""Room for the names of layers and heads."""
 LINE_STEP, BETWEEN = 22, 180
 """Height of a token beside lines of attention, and the distance of the two columns."""
-SHADES = 32
-COLOUR = (0x2F, 0x78, 0xA8)
-"""Colour of images, which is visible on light and dark paper."""
 
 
 def intensity(weights: np.ndarray) -> np.ndarray:
     """Square root of weights [..., queries, keys] relative to the largest of each matrix, from 0 to 1."""
     largest = weights.max((-2, -1), keepdims=True)
     return np.sqrt(weights / np.where(largest > 0, largest, 1))
-
-
-def png_image(values: np.ndarray) -> str:
-    """Values [height, width] from 0 to 1 as a data URI of a PNG image: one colour from transparent to opaque."""
-    pixels = np.round(values * (SHADES - 1)).astype(np.uint8)
-    alphas = bytes(round(255 * shade / (SHADES - 1)) for shade in range(SHADES))
-    return palette_image(pixels, bytes(COLOUR) * SHADES, alphas)
-
-
-def palette_image(pixels: np.ndarray, colours: bytes, alphas: bytes) -> str:
-    """Pixels [height, width], indices into colours of three bytes and alphas, as a data URI of a PNG image."""
-    height, width = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels], 1)  # each row begins with its filter, none
-    chunks = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),
-        b"PLTE": colours,
-        b"tRNS": alphas,
-        b"IDAT": zlib.compress(rows.tobytes(), 9),
-        b"IEND": b"",
-    }
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        for name, body in chunks.items()
-    )
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def thumbnail(weights: np.ndarray) -> str:
@@ -157,28 +129,63 @@ def attention_lines(
 
 def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray) -> Element:
     """Percentages of shares [layers, heads] as a table: layers down, heads across; a dark cell is the largest."""
-    left, top = 64, 26
-    width, height = left + CELL * len(heads), top + CELL_HEIGHT * len(layers)
-    svg = tag("svg", viewBox=f"0 0 {width} {height + 2}", role="img", style=f"max-width: {width}px")
-    svg.append(tag("text", translate("head"), class_="faint", x=left - 8, y=16, text_anchor="end"))
-    for column, head in enumerate(heads):
-        x = left + CELL * (column + 0.5)
-        svg.append(tag("text", str(head), class_="faint", x=x, y=16, text_anchor="middle"))
+    svg, corners = _head_table(layers, heads, CELL, below=2)
     largest = float(shares.max()) or 1.0
     decimals = 0 if largest >= 0.1 else 1
-    for row, layer in enumerate(layers):
-        y = top + CELL_HEIGHT * row
-        svg.append(tag("text", translate(f"layer {layer}"), class_="faint", x=left - 8, y=y + 16, text_anchor="end"))
-        for column, head in enumerate(heads):
-            share, x = float(shares[row, column]), left + CELL * column
-            opacity = max(0.0, share / largest)
-            place = {"x": x, "y": y, "width": CELL, "height": CELL_HEIGHT, "fill_opacity": f"{opacity:.3f}"}
-            name = f"layer {layer}, head {head}: {share:.3f}"
-            svg.append(tag("rect", tag("title", name), class_="mark", **place))
-            kind = "on-better" if opacity > 0.55 else None
-            text = {"x": x + CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
-            svg.append(tag("text", f"{100 * share:z.{decimals}f}", class_=kind, **text))
+    for (layer, head), share, (x, y) in zip(product(layers, heads), shares.ravel().tolist(), corners, strict=True):
+        opacity = max(0.0, share / largest)
+        place = {"x": x, "y": y, "width": CELL, "height": CELL_HEIGHT, "fill_opacity": f"{opacity:.3f}"}
+        name = f"layer {layer}, head {head}: {share:.3f}"
+        svg.append(tag("rect", tag("title", name), class_="mark", **place))
+        kind = "on-better" if opacity > 0.55 else None
+        text = {"x": x + CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
+        svg.append(tag("text", f"{100 * share:z.{decimals}f}", class_=kind, **text))
     return svg
+
+
+def signed_heads(
+    layers: Sequence[int],
+    heads: Sequence[int],
+    values: np.ndarray,
+    decided: np.ndarray,
+    *,
+    positive: str,
+    negative: str,
+) -> Element:
+    """Signed values [layers, heads] in percent: layers down, heads across, two colours; decided ones have a border."""
+    svg, corners = _head_table(layers, heads, SIGNED_CELL, below=28)
+    largest = float(np.abs(values).max()) or 1.0
+    numbers = zip(values.ravel().tolist(), decided.ravel().tolist(), strict=True)
+    for (layer, head), (value, is_decided), (x, y) in zip(product(layers, heads), numbers, corners, strict=True):
+        size = {"width": SIGNED_CELL - 2, "height": CELL_HEIGHT - 2}
+        opacity = f"{0.75 * abs(value) / largest:.3f}"
+        hint = tag("title", f"layer {layer}, head {head}: {100 * value:+.2f}%")
+        kind = "fill0" if value > 0 else "fill1"
+        svg.append(tag("rect", hint, class_=kind, x=x + 1, y=y + 1, fill_opacity=opacity, **size))
+        if is_decided:
+            svg.append(tag("rect", class_="box", style="fill: none", x=x + 1, y=y + 1, **size))
+        text = {"x": x + SIGNED_CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
+        svg.append(tag("text", f"{100 * value:+.1f}", class_="small", **text))
+    legend = f"blue: {positive}; orange: {negative}; border: interval without 0"
+    svg.append(tag("text", legend, class_="faint", x=TABLE_LEFT, y=TABLE_TOP + CELL_HEIGHT * len(layers) + 20))
+    return svg
+
+
+def _head_table(
+    layers: Sequence[int], heads: Sequence[int], cell: int, *, below: int
+) -> tuple[Element, list[tuple[int, int]]]:
+    """A table with the names of layers and heads, and room `below`; and the upper left corner (x, y) of each cell."""
+    width, height = TABLE_LEFT + cell * len(heads), TABLE_TOP + CELL_HEIGHT * len(layers)
+    svg = tag("svg", viewBox=f"0 0 {width} {height + below}", role="img", style=f"max-width: {width}px")
+    svg.append(tag("text", translate("head"), class_="faint", x=TABLE_LEFT - 8, y=16, text_anchor="end"))
+    xs = [TABLE_LEFT + cell * column for column in range(len(heads))]
+    ys = [TABLE_TOP + CELL_HEIGHT * row for row in range(len(layers))]
+    for head, x in zip(heads, xs, strict=True):
+        svg.append(tag("text", str(head), class_="faint", x=x + cell / 2, y=16, text_anchor="middle"))
+    for layer, y in zip(layers, ys, strict=True):
+        name = translate(f"layer {layer}")
+        svg.append(tag("text", name, class_="faint", x=TABLE_LEFT - 8, y=y + 16, text_anchor="end"))
+    return svg, [(x, y) for y in ys for x in xs]
 
 
 def _image(source: str, x: float, y: float, width: float, height: float) -> Element:

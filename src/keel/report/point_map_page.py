@@ -11,6 +11,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.report.html_page import Page, page_asset, tag
+from keel.text_table import cut_characters
 
 MAX_BYTES = 4_000_000
 """Bytes of words or texts in a page, compressed and as base64; all else takes less than one million."""
@@ -88,7 +89,7 @@ def _store_names(names: Sequence[str]) -> tuple[str, int]:
     """The names, one per line, compressed as base64, and the length at which they are cut."""
     lines = [" ".join(name.split()) or "␣" for name in names]
     for length in LENGTHS:
-        text = "\n".join(line if len(line) <= length else f"{line[: length - 1]}…" for line in lines)
+        text = "\n".join(cut_characters(line, length) for line in lines)
         stored = _compressed(text.encode("utf-8", "replace"))
         if len(stored) <= MAX_BYTES:
             return stored, length

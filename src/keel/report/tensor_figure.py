@@ -9,9 +9,9 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from keel.report.attention_charts import palette_image
 from keel.report.charts import text_width
 from keel.report.html_page import tag
+from keel.report.png_images import palette_image
 
 POSITIVE, NEGATIVE, MASKED_COLOUR = (0x2F, 0x78, 0xA8), (0xC9, 0x6A, 0x2B), (0x80, 0x80, 0x80)
 """Colours of values and of minus infinity, which are visible on light and dark paper."""

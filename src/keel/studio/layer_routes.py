@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter
 
 from keel.api.inspection import retrieval
-from keel.api.probing import probe_layers
+from keel.api.layers import probe_layers
 from keel.errors import UsageError
 from keel.events import OnEvent
-from keel.explain.layer_weights import layers_by_task
+from keel.explain.layers.layer_weights import layers_by_task
 from keel.studio.requests import CurrentWorkspace, LayersRequest, ProbesRequest, RetrievalRequest, with_notes
 from keel.studio.workspace import Workspace, renamed
 

@@ -1,4 +1,4 @@
-"""Requests of the pages Attention, Trace and Explain."""
+"""Requests of the pages Attention, Trace, Explain and Bias."""
 
 import base64
 from typing import Any
@@ -6,14 +6,17 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter
 
+from keel.api.bias import bias
 from keel.api.inspection import explain_prediction
+from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.attention_weights import Attention, attention_weights
-from keel.explain.text_tracing import trace_tensors
+from keel.explain.trace.model_tracing import trace_tensors
 from keel.report.attention_charts import intensity, pooled_matrix
 from keel.studio.requests import (
     AttentionRequest,
+    BiasRequest,
     CurrentWorkspace,
     ExplainRequest,
     HeadRequest,
@@ -68,6 +71,16 @@ def explain(given: ExplainRequest, workspace: CurrentWorkspace) -> dict[str, Any
     return with_notes(
         lambda on_event: explain_prediction(given.text, second, model=model, on_event=on_event, **settings).to_dict()
     )
+
+
+@router.post("/bias")
+def pronouns_and_occupations(given: BiasRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
+    """Which of two pronouns a model connects with each occupation, by all methods that it supports."""
+    model = workspace.model(given.model)
+    settings = given.model_dump(exclude={"model"})
+    if given.language == "auto":
+        settings["language"] = vocabulary_language(model.tokenizer.vocabulary())
+    return with_notes(lambda on_event: bias(model, on_event=on_event, **settings).to_dict())
 
 
 def _settings(given: AttentionRequest) -> dict[str, Any]:

@@ -1,17 +1,16 @@
-"""Requests of maps, clusters, and pronouns and occupations."""
+"""Requests of the map of words and of clusters of texts."""
 
 from typing import Any
 
 from fastapi import APIRouter
 
-from keel.api.bias import bias
 from keel.api.maps import frequent_rows, map_texts
-from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.explain.vector_map import VectorMap, map_vectors
 from keel.report.point_map_page import encode_bytes, pack_points
-from keel.studio.requests import BiasRequest, ClustersRequest, CurrentWorkspace, MapRequest, with_notes
+from keel.studio.requests import ClustersRequest, CurrentWorkspace, MapRequest, with_notes
+from keel.text_table import cut_characters
 
 router = APIRouter()
 
@@ -51,17 +50,6 @@ def text_clusters(given: ClustersRequest, workspace: CurrentWorkspace) -> dict[s
     )
 
 
-@router.post("/bias")
-def pronouns_and_occupations(given: BiasRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
-    """Which of two pronouns a model connects with each occupation, by all methods that it supports."""
-    model = workspace.model(given.model)
-    settings = given.model_dump(exclude={"model"})
-    if given.language == "auto":
-        words = [model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]
-        settings["language"] = vocabulary_language(words)
-    return with_notes(lambda on_event: bias(model, on_event=on_event, **settings).to_dict())
-
-
 def _map_data(shown: VectorMap) -> dict[str, Any]:
     """Names, and points as pairs of 16-bit numbers in base64, with the origin at the lower left."""
     packed = pack_points(shown.points)
@@ -75,7 +63,7 @@ def _map_data(shown: VectorMap) -> dict[str, Any]:
         "unit": shown.unit,
         "by": shown.by,
         "caption": shown.caption,
-        "names": [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in shown.names],
+        "names": [cut_characters(name, NAME_LENGTH) for name in shown.names],
         "points": encode_bytes(packed),
         "width": int(packed[:, 0].max()),
         "height": int(packed[:, 1].max()),

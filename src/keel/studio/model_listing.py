@@ -5,8 +5,8 @@ from typing import Any
 from keel.api.bias import supported_methods
 from keel.api.inference import predicts_next_sentence
 from keel.data.sentence_splitting import vocabulary_language
-from keel.explain.prediction_layouts import EXPLAINED_TASKS
-from keel.explain.text_tracing import supports_trace
+from keel.explain.attributions.prediction_layouts import EXPLAINED_TASKS
+from keel.explain.trace.model_tracing import supports_trace
 from keel.formats.folder_architecture import WORD_HEAD
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
@@ -60,7 +60,7 @@ def describe(model: Model) -> dict[str, Any]:
         "parameters": sum(parameters.values()),
         # The outline of a file of vectors has its first words only; a padded table has more rows than tokens.
         "vocabulary": encoder.vocab_size if isinstance(encoder, StaticEncoder) else len(model.tokenizer),
-        "language": vocabulary_language([model.tokenizer.token_of(number) for number in range(len(model.tokenizer))]),
+        "language": vocabulary_language(model.tokenizer.vocabulary()),
         "layers": len(encoder.blocks()),
         "heads": attention[0].heads if attention else 0,
         "card": {name: value for name, value in card.items() if value},

@@ -1,21 +1,19 @@
-"""Requests about the contents of the folders: models, runs, comparisons, data files; and the claims."""
+"""Requests about the contents of the folders: models, runs, comparisons and data files."""
 
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter
 from starlette.responses import FileResponse
 
 from keel.api.evaluation import evaluate
 from keel.api.training_runs import runs
 from keel.checks import check
-from keel.claims import CLAIMS
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.metrics.label_errors import supports_label_errors
-from keel.studio.jobs import Jobs
 from keel.studio.listings import Entry, NotFound
 from keel.studio.requests import CheckRequest, CurrentWorkspace, ErrorsRequest, IdRequest, RunsRequest, with_notes
 from keel.studio.workspace import renamed
@@ -30,13 +28,6 @@ REPORT_POLICY = (
     "script-src 'unsafe-inline'"
 )
 """A report is a page of its own, with its own policy; in a sandbox it cannot send requests to this server."""
-
-
-def jobs_of(request: Request) -> Jobs:
-    return request.app.state.jobs
-
-
-CurrentJobs = Annotated[Jobs, Depends(jobs_of)]
 
 
 @router.get("/models")
@@ -81,40 +72,6 @@ def report_page(id: str, workspace: CurrentWorkspace) -> FileResponse:
     if not page.is_file():
         raise NotFound(f"the comparison {id!r:.100} has no report yet: rerun its command to finish it")
     return FileResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
-
-
-@router.get("/claims")
-def list_claims() -> dict[str, Any]:
-    """All claims that have an experiment."""
-    return {"claims": [{"number": n, "title": each.title, "minutes": each.minutes} for n, each in CLAIMS.items()]}
-
-
-@router.post("/claims/{number}")
-def start_claim(number: int, jobs: CurrentJobs) -> dict[str, Any]:
-    """Run the experiment of a claim."""
-    if number not in CLAIMS:
-        raise NotFound(f"there is no claim {number}: choose one of the list")
-    return {"job": jobs.start(number).id}
-
-
-@router.get("/jobs")
-def list_jobs(jobs: CurrentJobs) -> dict[str, Any]:
-    """Running and recent experiments, the newest first."""
-    return {"jobs": [job.to_dict() for job in jobs.all()]}
-
-
-@router.get("/jobs/{id}")
-def job_state(id: str, jobs: CurrentJobs) -> dict[str, Any]:
-    """The messages and the result of an experiment."""
-    return jobs.get(id).to_dict()
-
-
-@router.delete("/jobs/{id}")
-def cancel_job(id: str, jobs: CurrentJobs) -> dict[str, Any]:
-    """End an experiment."""
-    job = jobs.get(id)
-    job.cancel()
-    return job.to_dict()
 
 
 @router.get("/files")

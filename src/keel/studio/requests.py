@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from keel.api.bias import BiasMethod
 from keel.events import Event
 from keel.explain.attention_inputs import AttentionKind
-from keel.explain.bias_templates import BiasLanguage
+from keel.explain.attributions.word_attributions import Method
+from keel.explain.bias.bias_templates import BiasLanguage
 from keel.explain.projection import ProjectionMethod
 from keel.explain.text_tokens import Merge
-from keel.explain.word_attributions import Method
 from keel.studio.workspace import Workspace
 
 Text = Annotated[str, Field(max_length=50_000)]

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from keel.errors import KeelError, UsageError
 from keel.studio import (
+    claim_routes,
     figure_routes,
     layer_routes,
     look_inside_routes,
@@ -56,7 +57,16 @@ def create_app(workspace: Workspace, *, token: str, hosts: Collection[str] | Non
     )
     app.state.workspace, app.state.jobs = workspace, jobs
     api = APIRouter(prefix="/api")
-    routes = (try_routes, word_routes, look_inside_routes, layer_routes, map_routes, figure_routes, project_routes)
+    routes = (
+        try_routes,
+        word_routes,
+        look_inside_routes,
+        layer_routes,
+        map_routes,
+        figure_routes,
+        project_routes,
+        claim_routes,
+    )
     for each in routes:
         api.include_router(each.router)
     app.include_router(api)

@@ -10,7 +10,7 @@ from keel.data.tagged_sentences import split_words
 from keel.errors import UsageError
 from keel.nn.meta_device import count_parameters
 from keel.systems.system import System
-from keel.text_table import COLUMNS, aligned_lines
+from keel.text_table import COLUMNS, TextLines, aligned_lines, cut_characters
 
 MAX_WORDS = 16
 """Words of a text that a figure of a network has room for."""
@@ -19,7 +19,7 @@ WORD_LENGTH = 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(TextLines):
     """A diagram; `numbers` are those of the configuration that it shows, by name."""
 
     title: str
@@ -28,6 +28,9 @@ class Figure:
     numbers: Mapping[str, Any]
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Further data for programs, such as all tokens."""
+
+    def __repr__(self) -> str:
+        return f"Figure({self.title!r})"
 
     def lines(self) -> list[str]:
         rows = [(name, _shown(value)) for name, value in self.numbers.items()]
@@ -59,7 +62,7 @@ def figure_words(text: str, default: Sequence[str]) -> list[str]:
 
 def cut_word(word: str) -> str:
     """A word, or its beginning where it is too long for a figure."""
-    return word if len(word) <= WORD_LENGTH else f"{word[: WORD_LENGTH - 1]}…"
+    return cut_characters(word, WORD_LENGTH)
 
 
 def encoder_parameters(system: System, vocab_size: int) -> int:

@@ -1,7 +1,7 @@
 """Sizes of published networks, and the family tree of the systems."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from keel.model import Model
 from keel.report.charts import linear_scale
@@ -100,7 +100,7 @@ def draw_sizes(model: Model | None = None) -> Figure:
 
 
 def _shape(size: Size) -> tuple[str, str, str, str]:
-    system: Any = size.system
+    system = size.system
     layers, width = (str(getattr(system, name, "")) for name in ("layers", "width"))
     heads = str(system.heads) if isinstance(system, TransformerSystem) else ""
     return str(size.year or ""), layers, width, heads

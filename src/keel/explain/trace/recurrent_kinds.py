@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from keel.explain.tensor_kinds import BATCH, TOKEN_EMBEDDINGS, TOKENS, VECTORS
-from keel.explain.tensor_trace import TensorKind
+from keel.explain.trace.tensor_trace import TensorKind
+from keel.explain.trace.transformer_kinds import BATCH, TOKEN_EMBEDDINGS, TOKENS, VECTORS
 
 DIRECTIONS = "directions"
 CELL = (BATCH, DIRECTIONS, "width")

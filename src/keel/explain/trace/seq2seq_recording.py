@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from keel.explain.recurrent_kinds import GATES
-from keel.explain.recurrent_tensors import gate_values
-from keel.explain.tensor_kinds import BATCH, SOURCE, WIDTH
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import TensorKind
+from keel.explain.trace.recurrent_kinds import GATES
+from keel.explain.trace.recurrent_recording import gate_values
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import TensorKind
+from keel.explain.trace.transformer_kinds import BATCH, SOURCE, WIDTH
 from keel.systems.seq2seq import AttentionSource, Seq2seqDecoder, Seq2seqState, scaled_embeddings
 
 ATTENTION = "attention"

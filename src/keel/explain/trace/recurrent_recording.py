@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.explain.recurrent_kinds import (
+from keel.explain.trace.recurrent_kinds import (
     CELL_INPUT,
     CHARACTER_FEATURES,
     CHARACTERS,
@@ -22,9 +22,9 @@ from keel.explain.recurrent_kinds import (
     WORD_VECTORS,
     highway_kind,
 )
-from keel.explain.tensor_kinds import TOKEN_EMBEDDINGS, TOKEN_IDS, TOKENS
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import TensorKind, TracedTensor, TraceStep
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import TensorKind, TracedTensor, TraceStep
+from keel.explain.trace.transformer_kinds import TOKEN_EMBEDDINGS, TOKEN_IDS, TOKENS
 from keel.nn.distinct_words import DistinctWords
 from keel.nn.encoder import Encoder
 from keel.systems.elmo import ElmoEncoder, ElmoLayer

@@ -1,7 +1,7 @@
 """The tensors above an encoder, by name: pooling, heads of pre-training, heads of tasks."""
 
-from keel.explain.tensor_kinds import BATCH, TOKENS, VOCABULARY
-from keel.explain.tensor_trace import TensorKind
+from keel.explain.trace.tensor_trace import TensorKind
+from keel.explain.trace.transformer_kinds import BATCH, TOKENS, VOCABULARY
 
 MASKS, LABELS = "masks", "labels"
 MLM, NSP, RTD, HEAD = "masked language model", "next sentence prediction", "replaced token detection", "task head"

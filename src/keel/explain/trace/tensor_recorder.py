@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from keel.explain.tensor_trace import TensorKind, TracedTensor
+from keel.explain.trace.tensor_trace import TensorKind, TracedTensor
 from keel.nn.multihead_attention import MultiHeadAttention
 
 Record = TensorKind | Callable[[Any], object] | None

@@ -13,15 +13,10 @@ from keel.data.predictions import SpanAnswer, TaggedText
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.encoder_tracing import (
-    PAD,
-    check_size,
-    sequence_labels,
-    top_candidates,
-    vocabulary_ids,
-    watch_encoder,
-)
-from keel.explain.head_kinds import (
+from keel.explain.text_tokens import token_names
+from keel.explain.trace.encoder_recording import watch_encoder
+from keel.explain.trace.encoder_tracing import top_candidates
+from keel.explain.trace.head_kinds import (
     LABELS,
     MIX_SCALE,
     MIX_WEIGHTS,
@@ -30,9 +25,9 @@ from keel.explain.head_kinds import (
     mixed_kinds,
     network_kind,
 )
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import TOP, TraceStep
-from keel.explain.text_tokens import token_names
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import TOP, TraceStep
+from keel.explain.trace.trace_inputs import PAD, check_size, sequence_labels, vocabulary_ids
 from keel.model import Candidate, Model
 from keel.systems.bert import BertEncoder
 from keel.tasks.answer import SpanAnswering

@@ -5,7 +5,7 @@ Those of attention are in `attention_kinds`.
 
 from typing import NamedTuple
 
-from keel.explain.tensor_trace import TensorKind
+from keel.explain.trace.tensor_trace import TensorKind
 from keel.nn.transformer_blocks import TransformerBlock
 
 BATCH, TOKENS, WIDTH, VOCABULARY = "batch", "tokens", "width", "vocabulary"

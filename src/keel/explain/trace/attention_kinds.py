@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from keel.explain.tensor_kinds import BATCH, HEAD_DIM, HEADS, KEYS, QUERIES, SOURCE, VECTORS
-from keel.explain.tensor_trace import TensorKind
+from keel.explain.trace.tensor_trace import TensorKind
+from keel.explain.trace.transformer_kinds import BATCH, HEAD_DIM, HEADS, KEYS, QUERIES, SOURCE, VECTORS
 
 
 class AttentionKinds(NamedTuple):

@@ -1,8 +1,8 @@
-"""Probing: what a linear classifier reads from each layer of a frozen model."""
+"""Layers of a model: the weights of its scalar mix, and probing of each layer by a linear classifier."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 from keel.api.model_loading import ModelSource, load_model
 from keel.config import Doc, Ge, enforces_bounds
@@ -10,12 +10,15 @@ from keel.data.probing_data import ProbingData
 from keel.data.probing_files import read_probing_data
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.explain.layer_features import refuse_one_layer
-from keel.explain.layer_probing import probe_model
-from keel.explain.probe_curves import LayerProbes, ProbeCurve
+from keel.explain.layers.layer_features import refuse_one_layer
+from keel.explain.layers.layer_probing import probe_model
+from keel.explain.layers.layer_weights import Layers, LayersByTask, layer_weights, layers_by_task
+from keel.explain.layers.probe_curves import LayerProbes, ProbeCurve, percent_interval
 from keel.metrics.bootstrap import Score
-from keel.report.html_page import Page, is_page, picture_file, write_picture
-from keel.report.layer_charts import LayerCurve, ProbePanel, probe_chart
+from keel.model import Model
+from keel.report.charts import Bar, bars
+from keel.report.html_page import Page, is_page, picture_file, write_figures, write_picture
+from keel.report.layer_charts import LayerCurve, MixRow, ProbePanel, mix_chart, probe_chart
 
 EXAMPLES = 10_000
 ProbingSource = str | Path | Sequence[Mapping[str, Any]]
@@ -25,13 +28,62 @@ TRAIN = (
     "Labelled data to train probes on: CoNLL-U, columns of words and tags, jsonl with text, span1, span2 (optional) "
     "and label, or WiC as published. For several files, repeat --train and --test."
 )
-TEST = "The same for the test; default: a fifth of the training data."
+TEST = "Labelled data to test probes on; default: a fifth of the training data, which is held out."
 PROBE = (
     "Tasks. CoNLL-U: upos, xpos, feats, one feature such as Number, deprel, head (distance to the head), arc (relation "
     "of a word and its head); columns: NAME=3. A file of spans is one task. Default: all."
 )
 
-__all__ = ["probe_layers"]
+__all__ = ["layers", "probe_layers"]
+
+
+@overload
+def layers(model: ModelSource, *, out: str | Path | None = None, on_event: OnEvent = ignore) -> Layers: ...
+@overload
+def layers(
+    model: Iterable[ModelSource], *, out: str | Path | None = None, on_event: OnEvent = ignore
+) -> LayersByTask: ...
+def layers(
+    model: ModelSource | Iterable[ModelSource],
+    *,
+    out: Annotated[str | Path | None, Doc("Write the weights as a figure: .svg, .pdf, .png or .html.")] = None,
+    on_event: OnEvent = ignore,
+) -> Layers | LayersByTask:
+    """The layer weights of a model that was fine-tuned with `mix` (ELMo's scalar mix), in `out` as a figure; those of
+    several models, such as one per task, in one table and figure."""
+    path = None if out is None else picture_file(out)
+    if not isinstance(model, Model | str | Path):
+        several = layers_by_task(load_model(each, on_event) for each in model)
+        if path is not None:
+            write_layers_by_task(path, several)
+        return several
+    known = load_model(model, on_event)
+    found = layer_weights(known)
+    if path is not None:
+        chart = bars(
+            [Bar(name=name, value=weight, highlighted=True) for name, weight in found.weights_by_name()], digits=3
+        )
+        caption = f"Softmax weights of the layers, which sum to 1; gamma {found.gamma:.3f}. {found.left_out}"
+        write_figures(path, f"{known.card.title or known.system.name}: layer weights", [(chart, caption)])
+    return found
+
+
+def write_layers_by_task(path: str | Path, found: LayersByTask) -> Path:
+    """Write the scalar mixes of several models as one figure: tasks down, layers across."""
+    rows = [
+        MixRow(
+            f"{each.model} ({each.task})",
+            dict(zip(each.layers.numbers, each.layers.weights, strict=True)),
+            each.layers.gamma,
+            each.layers.center_of_gravity,
+        )
+        for each in found.mixes
+    ]
+    caption = (
+        "Softmax weights of the layers in the scalar mix of each model, which sum to 1; layer 0 are the embeddings. "
+        "γ scales the mix; the center (dot) is the mean layer under the weights."
+    )
+    return write_figures(picture_file(path), "Layer weights by task", [(mix_chart(rows), caption)])
 
 
 @enforces_bounds
@@ -46,7 +98,9 @@ def probe_layers(
     ] = False,
     random: Annotated[bool, Doc("Also probe the same architecture with random weights.")] = False,
     examples: Annotated[
-        int, Ge(1), Doc("Words (or spans) of each file for training, and for the test; of more, a random sample.")
+        int,
+        Ge(1),
+        Doc("Words (or spans) of each file at most, for training and for the test; larger files are sampled."),
     ] = EXAMPLES,
     seed: Annotated[int, Ge(0), Doc("Seed of samples, control tasks and random weights.")] = 0,
     out: Annotated[str | Path | None, Doc("Write the figure: .svg, .pdf, .png or .html.")] = None,
@@ -140,8 +194,7 @@ def _panel(curve: ProbeCurve) -> ProbePanel:
 
 
 def _layer_curve(scores: Sequence[Score]) -> LayerCurve:
-    bounds = [(each.low, each.high) for each in scores]
-    intervals = [(low, high) for low, high in bounds if low is not None and high is not None]
+    intervals = [each.interval for each in scores if each.interval is not None]
     return LayerCurve([each.value for each in scores], intervals if len(intervals) == len(scores) else ())
 
 
@@ -150,5 +203,4 @@ def _subtitle(curve: ProbeCurve) -> str:
 
 
 def _cell(score: Score) -> str:
-    bounds = "" if score.low is None or score.high is None else f" ({100 * score.low:.1f} to {100 * score.high:.1f})"
-    return f"{100 * score.value:.1f}{bounds}"
+    return f"{100 * score.value:.1f}{percent_interval(score)}"

@@ -15,8 +15,8 @@ from torch import Tensor
 from keel.data.probing_data import ProbingData, SpanLabels
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.layer_features import LayerFeatures, layer_features, random_twin, refuse_one_layer
-from keel.explain.linear_probe import (
+from keel.explain.layers.layer_features import LayerFeatures, layer_features, random_twin, refuse_one_layer
+from keel.explain.layers.linear_probe import (
     FIRST,
     STRENGTHS,
     ProbeFeatures,
@@ -25,7 +25,7 @@ from keel.explain.linear_probe import (
     held_out_groups,
     standardise,
 )
-from keel.explain.probe_curves import LayerProbes, ProbeCurve, Unit, probe_scores
+from keel.explain.layers.probe_curves import LayerProbes, ProbeCurve, Unit, probe_scores
 from keel.model import Model
 from keel.training.counter_rng import derive_seed
 

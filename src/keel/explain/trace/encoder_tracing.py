@@ -1,17 +1,16 @@
-"""Tensors of an encoder's forward pass: input embeddings, layers, pooling and the heads of pre-training."""
+"""The forward pass of an encoder without a task, with its heads of pre-training: masked words, the next sentence,
+replaced tokens; else the vector of the text."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.errors import UsageError
-from keel.explain.head_kinds import (
+from keel.explain.trace.encoder_recording import watch_encoder
+from keel.explain.trace.head_kinds import (
     DETECTION_LOGITS,
     DETECTION_PROBABILITIES,
     LABELS,
@@ -25,74 +24,21 @@ from keel.explain.head_kinds import (
     POOLED_OUTPUT,
     TEXT_VECTOR,
 )
-from keel.explain.recurrent_tensors import CellRun, split_time_steps, watch_recurrent
-from keel.explain.tensor_kinds import BATCH, PADDING_MASK, TOKEN_EMBEDDINGS, TOKEN_IDS, TOKENS, VECTORS
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import TOP, TensorKind, TraceStep
-from keel.explain.text_tokens import SINK, token_names
-from keel.explain.transformer_tensors import watch_transformer
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import TOP, TraceStep
+from keel.explain.trace.trace_inputs import EncoderInput, plain_input, sequence_labels
+from keel.explain.trace.transformer_kinds import TOKENS
 from keel.formats.folder_architecture import DETECTION_HEAD, NEXT_HEAD, WORD_HEAD
 from keel.model import MASK, Candidate, Model
-from keel.nn.encoder import Encoder, EncoderOutput
-from keel.nn.multihead_attention import MultiHeadAttention
+from keel.nn.encoder import EncoderOutput
 from keel.nn.pooling import pool_tokens
 from keel.nn.transformer_blocks import ACTIVATIONS
-from keel.systems.bert import Bert, BertEncoder, BertPretraining
-from keel.systems.cnn import CnnEncoder
+from keel.systems.bert import BertPretraining
 from keel.systems.electra import ElectraPretraining
 from keel.text_vectors import MEAN
 
-MAX_TOKENS = 128
-"""Tokens of all sequences of a trace, padding included."""
-PAD = "[PAD]"
 MAX_ATTENDED = 3
 """Tokens that an explanation names for a layer."""
-
-STATIC_VECTORS = TensorKind(
-    name="word vectors",
-    axes=VECTORS,
-    meaning="One vector per word, the same in every sentence.",
-    formula="E[id]",
-    sources=("token ids",),
-    stream=True,
-)
-FILTER_ACTIVATIONS = TensorKind(
-    name="filter activations",
-    axes=(BATCH, TOKENS, "filters"),
-    meaning="All filters at every position, negative numbers cut off; pooling then takes the maximum of each filter.",
-    formula="max(0, W x[t..t+k] + b)",
-    part="convolution",
-    sources=("stream",),
-    stream=True,
-)
-
-
-class EncoderInput(NamedTuple):
-    """A batch as an encoder reads it, and the names of its tokens."""
-
-    batch: TokenBatch
-    names: list[list[str]]
-
-
-class PassTensors(NamedTuple):
-    """What was recorded of a forward pass."""
-
-    recorder: TensorRecorder
-    runs: list[CellRun] | None = None
-    """The recurrent layers of a single sequence: their time steps become steps of the trace."""
-
-    def steps(self, step: TraceStep) -> list[TraceStep]:
-        """The step, with its tensors; with recurrent layers the time steps between input and output."""
-        step = replace(step, tensors=self.recorder.collect())
-        alone = len(step.labels[TOKENS]) == 1
-        return split_time_steps(self.recorder, self.runs, step) if self.runs and alone else [step]
-
-
-def check_size(count: int) -> None:
-    """Refuse an input of too many tokens."""
-    if count > MAX_TOKENS:
-        what = f"there are {count:,} tokens with special tokens and padding, and a trace shows at most {MAX_TOKENS}"
-        raise UsageError(f"{what}: give a shorter text")
 
 
 def top_candidates(probabilities: Tensor, name: Callable[[int], str], left_out: Sequence[int] = ()) -> list[Candidate]:
@@ -102,78 +48,6 @@ def top_candidates(probabilities: Tensor, name: Callable[[int], str], left_out: 
         probabilities[[*left_out]] = -1
     best = probabilities.topk(min(TOP, len(probabilities) - len(left_out)))
     return [Candidate(name(number), value) for value, number in zip(*map(Tensor.tolist, best), strict=True)]
-
-
-def plain_input(model: Model, texts: Sequence[str], second: str) -> EncoderInput:
-    """Texts in the input template of the system."""
-    system, tokenizer = model.system, model.tokenizer
-    if second and not isinstance(system, Bert):
-        raise UsageError(f"{system.name} reads one text: leave out the second one")
-    if model.sentence_pooling is not None and model.sentence_pooling.lowercase:
-        texts, second = [text.lower() for text in texts], second.lower()
-    *first, other = tokenizer.encode_many([*texts, second], oov_ids=system.uses_subwords)
-    inputs = [system.build_inputs(tokenizer, ids, other if second else None) for ids in first]
-    if not all(each.ids for each in inputs):
-        raise UsageError("the text has no tokens: give a text with words")
-    longest = max(len(each.ids) for each in inputs)
-    if longest > system.max_length:
-        what = (
-            f"the text has {longest:,} tokens with special tokens, and this model reads at most {system.max_length:,}"
-        )
-        raise UsageError(f"{what}: give a shorter one")
-    check_size(longest * len(inputs))
-    names = [[*token_names(tokenizer, each.ids), *[PAD] * (longest - len(each.ids))] for each in inputs]
-    batch = TokenBatch.pad([each.ids for each in inputs], [each.segments for each in inputs])
-    return EncoderInput(system.with_subword_units(batch, tokenizer).to(model.device), names)
-
-
-def sequence_labels(encoder: nn.Module, names: list[list[str]]) -> dict[str, list[list[str]]]:
-    """Names along the axes of tokens; those of a GPT with a sink begin with it."""
-    sink = [SINK] if getattr(encoder, "sink", None) is not None else []
-    rows = [[*sink, *each] for each in names]
-    attends = any(isinstance(module, MultiHeadAttention) for module in encoder.modules())
-    return dict.fromkeys((TOKENS, "queries", "keys") if attends else (TOKENS,), rows)
-
-
-def watch_encoder(recorder: TensorRecorder, encoder: Encoder) -> PassTensors:
-    """Record what an encoder computes."""
-    if watch_transformer(recorder, encoder):
-        if isinstance(encoder, BertEncoder):
-            recorder.watch_arguments(encoder.stack, lambda args: _record_mask(recorder, args[1]))
-        return PassTensors(recorder)
-    if (runs := watch_recurrent(recorder, encoder)) is not None:
-        return PassTensors(recorder, runs)
-    if isinstance(encoder, CnnEncoder):
-        recorder.watch(encoder.words, before=TOKEN_IDS, after=replace(TOKEN_EMBEDDINGS, stream=True))
-        for size, window in zip(encoder.filters.sizes, encoder.filters.windows, strict=True):
-            kind = _filter_kind(size)
-            recorder.watch(window, after=lambda value, kind=kind: recorder.add(kind, value.transpose(1, 2)))
-        recorder.watch(encoder, after=lambda output: recorder.add(FILTER_ACTIVATIONS, output.top))
-    else:
-        recorder.watch_arguments(encoder, lambda args: recorder.add(TOKEN_IDS, vocabulary_ids(args[0])))
-        recorder.watch(encoder, after=lambda output: recorder.add(STATIC_VECTORS, output.top))
-    return PassTensors(recorder)
-
-
-def vocabulary_ids(batch: TokenBatch) -> Tensor:
-    """The ids of a batch, which may index into the words with subword units; -1 for a word beyond the vocabulary."""
-    return batch.ids if batch.subword_units is None else batch.subword_units.word_ids[batch.ids]
-
-
-def _record_mask(recorder: TensorRecorder, mask: Tensor | None) -> None:
-    if mask is not None:
-        recorder.add(PADDING_MASK, mask.float())
-
-
-def _filter_kind(size: int) -> TensorKind:
-    return TensorKind(
-        name=f"filters over {size} tokens",
-        axes=(BATCH, TOKENS, "filters"),
-        meaning=f"Every filter at every window of {size} neighbouring vectors: one number each.",
-        formula=f"W x[t..t+{size - 1}] + b",
-        part="convolution",
-        sources=("token embeddings",),
-    )
 
 
 def trace_encoder(model: Model, texts: Sequence[str], second: str) -> tuple[list[TraceStep], list[str]]:

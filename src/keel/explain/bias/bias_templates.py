@@ -11,7 +11,7 @@ from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
 from keel.toml_files import read_toml
 
-FOLDER = Path(__file__).parents[1] / "assets" / "bias"
+FOLDER = Path(__file__).parents[2] / "assets" / "bias"
 BiasLanguage = Literal["en", "zh"]
 MOST = 2_000
 """Occupations, templates or words in a list."""

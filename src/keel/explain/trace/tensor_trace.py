@@ -14,9 +14,9 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.events import pluralize
-from keel.explain.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
+from keel.explain.trace.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
 from keel.model import Candidate
-from keel.text_table import COLUMNS, aligned_lines, cut_text
+from keel.text_table import COLUMNS, TextLines, aligned_lines, cut_text
 
 MAX_TENSORS = 3_000
 """Tensors of one trace; decoding stops before a step that would exceed it."""
@@ -146,7 +146,7 @@ class TraceStep:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TensorTrace:
+class TensorTrace(TextLines):
     """All tensors of a text on its way through a model."""
 
     model: str
@@ -188,7 +188,7 @@ class TensorTrace:
         if layer and not 1 <= layer <= self.layers:
             raise KeelError(f"there is no layer {layer}: choose from 1 to {self.layers}")
         lines = [f"{self.model}: {self.summary}"]
-        before: tuple[Any, ...] = ()
+        before: tuple[TensorKind, ...] = ()
         for number, step in enumerate(self.steps, 1):
             kinds = tuple(dict.fromkeys(tensor.kind for tensor in step.tensors))
             repeats = kinds == before and not everything

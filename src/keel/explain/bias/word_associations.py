@@ -12,7 +12,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.explain.bias_templates import BiasTemplates
+from keel.explain.bias.bias_templates import BiasTemplates
 from keel.explain.nearest_neighbors import VectorSpace
 
 MOST_EXACT = 50_000

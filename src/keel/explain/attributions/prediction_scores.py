@@ -17,7 +17,7 @@ from keel.data.examples import Example, Examples
 from keel.data.input_windows import FlatTokens
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.explain.prediction_layouts import (
+from keel.explain.attributions.prediction_layouts import (
     EXPLAINED_TASKS,
     Layout,
     NamedText,

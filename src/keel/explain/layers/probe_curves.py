@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from keel.events import pluralize
-from keel.explain.layer_table import TableColumn, layer_lines
+from keel.explain.layers.layer_table import TableColumn, layer_lines
 from keel.metrics.bootstrap import Score, Values, bootstrap
+from keel.text_table import TextLines
 
 Unit = Literal["word", "span", "pair"]
 
@@ -76,18 +77,29 @@ class ProbeCurve:
 
 
 def _percent(score: Score) -> str:
-    bounds = "" if score.low is None or score.high is None else f" ({100 * score.low:.1f} to {100 * score.high:.1f})"
-    return f"{score.value:.1%}{bounds}"
+    return f"{score.value:.1%}{percent_interval(score)}"
+
+
+def percent_interval(score: Score) -> str:
+    """The interval of a score in percent, in parentheses; empty without one."""
+    if score.interval is None:
+        return ""
+    low, high = score.interval
+    return f" ({100 * low:.1f} to {100 * high:.1f})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerProbes:
+class LayerProbes(TextLines):
     """Probing curves of a model: what a linear probe reads from each layer of the frozen encoder."""
 
     model: str
     layers: list[int]
     curves: list[ProbeCurve]
     seed: int = 0
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{each.task}: best at layer {each.best}" for each in self.curves)
+        return f"LayerProbes({self.model!r}, {pluralize(len(self.layers), 'layer')}; {best})"
 
     def curve(self, task: str) -> ProbeCurve:
         """The curve of a task."""

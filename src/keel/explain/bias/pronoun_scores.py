@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.bias_templates import BiasTemplates, FilledTemplate, Pair, fill_template
+from keel.explain.bias.bias_templates import BiasTemplates, FilledTemplate, Pair, fill_template
 from keel.explain.nearest_neighbors import VectorSpace
 from keel.explain.zero_shot import next_token_model
 from keel.formats.folder_architecture import WORD_HEAD
@@ -48,6 +48,12 @@ class OccupationScore:
     positive: int = 0
     """Templates, or pairs of words, in which the score is positive."""
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether 0 is outside of the interval."""
+        interval = self.score.interval
+        return interval is not None and (interval[0] > 0 or interval[1] < 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PronounScores:
@@ -76,10 +82,8 @@ class PronounScores:
     @property
     def toward(self) -> tuple[int, int]:
         """Occupations whose interval is above 0 (the first pronoun), and below."""
-        bounds = [(each.score.low, each.score.high) for each in self.occupations]
-        return sum(low is not None and low > 0 for low, _ in bounds), sum(
-            high is not None and high < 0 for _, high in bounds
-        )
+        intervals = [each.score.interval or (0.0, 0.0) for each in self.occupations]
+        return sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
 
     def lines(self) -> list[str]:
         """A table of occupations and the counts."""

@@ -4,6 +4,7 @@ Integrated gradients: Sundararajan, Taly and Yan 2017. Occlusion: Zeiler and Fer
 Deletion and insertion curves: Petsiuk, Das and Saenko 2018.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,10 +13,10 @@ from rich.cells import cell_len
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
-from keel.explain.prediction_layouts import NamedText
-from keel.explain.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
+from keel.explain.attributions.prediction_layouts import NamedText
+from keel.explain.attributions.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
 from keel.model import Model
-from keel.text_table import cut_text, pad_left
+from keel.text_table import TextLines, cut_text, pad_left
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -97,7 +98,7 @@ class Curves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(TextLines):
     """The attributions of all words that a prediction was made from."""
 
     model: str
@@ -125,6 +126,11 @@ class Explanation:
     tokens: int
     """Tokens of the input."""
     curves: Curves | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Explanation({self.prediction!r:.60} by {self.model!r}, {pluralize(len(self.words), 'word')}, {self.by})"
+        )
 
     @property
     def total(self) -> float:
@@ -298,5 +304,5 @@ def relative_gap(values: np.ndarray, difference: float) -> float:
     return float(abs(values.sum() - difference) / max(np.abs(values).sum(), 1e-9))
 
 
-def _area(shares: list[float], curve: Any) -> float:
+def _area(shares: list[float], curve: Sequence[float] | np.ndarray) -> float:
     return float(np.trapezoid(curve, shares))

@@ -11,7 +11,7 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.explain.attention_inputs import encoder_input
 from keel.explain.attention_weights import record_weights, rounded
-from keel.explain.bias_templates import BiasTemplates, Pair, fill_template
+from keel.explain.bias.bias_templates import BiasTemplates, Pair, fill_template
 from keel.explain.text_tokens import TextToken
 from keel.metrics.bootstrap import RESAMPLES
 from keel.model import Model

@@ -4,11 +4,11 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from keel.explain.bias_templates import Pair
-from keel.explain.pronoun_attention import PronounAttention
-from keel.explain.pronoun_scores import PronounScores
-from keel.explain.word_associations import AssociationTest
-from keel.text_table import COLUMNS
+from keel.explain.bias.bias_templates import Pair
+from keel.explain.bias.pronoun_attention import PronounAttention
+from keel.explain.bias.pronoun_scores import PronounScores
+from keel.explain.bias.word_associations import AssociationTest
+from keel.text_table import COLUMNS, TextLines
 
 CAUTION = (
     "Such scores describe this model on these sentences and words. They do not show how it treats people in a task, "
@@ -17,7 +17,7 @@ CAUTION = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasReport:
+class BiasReport(TextLines):
     """Scores of a model by the methods that it supports."""
 
     model: str
@@ -26,6 +26,10 @@ class BiasReport:
     scores: list[PronounScores] = field(default_factory=list)
     tests: list[AssociationTest] = field(default_factory=list)
     attention: PronounAttention | None = None
+
+    def __repr__(self) -> str:
+        methods = [*(each.method for each in self.scores), *(["attention"] if self.attention is not None else [])]
+        return f"BiasReport({self.model!r}, {self.pronouns[0]}:{self.pronouns[1]}, {', '.join(methods)})"
 
     def lines(self) -> list[str]:
         """One part per method, and a caution."""

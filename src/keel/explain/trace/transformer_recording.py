@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from keel.explain.attention_kinds import AttentionKinds, cross_attention_kinds, self_attention_kinds
-from keel.explain.tensor_kinds import (
+from keel.explain.trace.attention_kinds import AttentionKinds, cross_attention_kinds, self_attention_kinds
+from keel.explain.trace.tensor_recorder import AttentionCall, TensorRecorder
+from keel.explain.trace.transformer_kinds import (
     EMBEDDING_SUM,
     FINAL_NORM,
     NORMED_EMBEDDINGS,
@@ -23,7 +24,6 @@ from keel.explain.tensor_kinds import (
     feed_forward_kinds,
     sublayer_kinds,
 )
-from keel.explain.tensor_recorder import AttentionCall, TensorRecorder
 from keel.nn.encoder import Encoder
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import DecoderBlock, TransformerBlock, TransformerStack

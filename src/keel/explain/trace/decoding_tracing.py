@@ -10,16 +10,18 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, note, pluralize
-from keel.explain.attention_kinds import MEMORY_KEY, MEMORY_VALUE
-from keel.explain.encoder_tracing import check_size, sequence_labels, top_candidates, watch_encoder
-from keel.explain.recurrent_kinds import DIRECTIONS
-from keel.explain.recurrent_tensors import RunningState, watch_recurrent
-from keel.explain.seq2seq_tensors import record_decoder_step, record_source
-from keel.explain.tensor_kinds import NEXT_LOGITS, PROBABILITIES, SOURCE, TOKEN_IDS, TOKENS
-from keel.explain.tensor_recorder import TensorRecorder
-from keel.explain.tensor_trace import MAX_TENSORS, TraceStep
 from keel.explain.text_tokens import SINK, token_names
-from keel.explain.transformer_tensors import watch_transformer
+from keel.explain.trace.attention_kinds import MEMORY_KEY, MEMORY_VALUE
+from keel.explain.trace.encoder_recording import watch_encoder
+from keel.explain.trace.encoder_tracing import top_candidates
+from keel.explain.trace.recurrent_kinds import DIRECTIONS
+from keel.explain.trace.recurrent_recording import RunningState, watch_recurrent
+from keel.explain.trace.seq2seq_recording import record_decoder_step, record_source
+from keel.explain.trace.tensor_recorder import TensorRecorder
+from keel.explain.trace.tensor_trace import MAX_TENSORS, TraceStep
+from keel.explain.trace.trace_inputs import check_size, sequence_labels
+from keel.explain.trace.transformer_kinds import NEXT_LOGITS, PROBABILITIES, SOURCE, TOKEN_IDS, TOKENS
+from keel.explain.trace.transformer_recording import watch_transformer
 from keel.generation.next_token import new_token_budget
 from keel.model import Model
 from keel.nn.kv_cache import KVCache
@@ -39,7 +41,7 @@ class StepOutput(NamedTuple):
 
     logits: Tensor  # [1, vocabulary]
     labels: dict[str, list[list[str]]]
-    state: Any
+    state: object
 
 
 class DecodingLoop:
@@ -110,7 +112,7 @@ class DecodingLoop:
         return token_names(self.tokenizer, [number])[0]
 
 
-def _cache_bytes(state: Any) -> int:
+def _cache_bytes(state: object) -> int:
     """Size of the keys and values in a KV cache; 0 for another state."""
     if not isinstance(state, KVCache):
         return 0

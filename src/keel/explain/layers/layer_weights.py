@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from keel.errors import UsageError
-from keel.explain.layer_table import TableColumn, layer_lines
+from keel.explain.layers.layer_table import TableColumn, layer_lines
 from keel.model import Model
+from keel.text_table import TextLines
 
 BAR = 40
 """Characters of a bar of weight 1."""
 
 
 @dataclass(frozen=True)
-class Layers:
+class Layers(TextLines):
     """Scalar mix: γ Σ_j s_j h_j."""
 
     weights: list[float]
@@ -21,6 +22,9 @@ class Layers:
     gamma: float
     numbers: list[int]
     """Layer numbers: 0 for the embeddings, n for the output of block n."""
+
+    def __repr__(self) -> str:
+        return f"Layers({self.brief()})"
 
     def lines(self) -> list[str]:
         bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self.weights_by_name()]
@@ -69,10 +73,13 @@ class TaskMix:
 
 
 @dataclass(frozen=True)
-class LayersByTask:
+class LayersByTask(TextLines):
     """The scalar mixes of several models, each fine-tuned on a task of its own."""
 
     mixes: Sequence[TaskMix]
+
+    def __repr__(self) -> str:
+        return f"LayersByTask({', '.join(f'{each.model}: {each.task}' for each in self.mixes)})"
 
     def lines(self) -> list[str]:
         columns = []

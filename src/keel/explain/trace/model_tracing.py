@@ -6,10 +6,15 @@ import torch
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, pluralize
-from keel.explain.decoding_tensors import NEW_TARGET_TOKENS, NEW_TOKENS, trace_encoder_decoder, trace_language_model
-from keel.explain.encoder_tracing import trace_encoder
-from keel.explain.task_tracing import trace_task
-from keel.explain.tensor_trace import TensorTrace
+from keel.explain.trace.decoding_tracing import (
+    NEW_TARGET_TOKENS,
+    NEW_TOKENS,
+    trace_encoder_decoder,
+    trace_language_model,
+)
+from keel.explain.trace.encoder_tracing import trace_encoder
+from keel.explain.trace.task_tracing import trace_task
+from keel.explain.trace.tensor_trace import TensorTrace
 from keel.model import Model
 from keel.nn.inference_loop import eval_mode
 from keel.nn.multihead_attention import MultiHeadAttention
