@@ -63,9 +63,9 @@ def layers_by_task(say: Say, model: keel.Model | None = None, data: Path | None 
         say(f"{title:24}  {curve.classes:7}  {numbers}  {depths[title]:19.1f}")
         bounds = [(low, high) for low, high in ((each.low, each.high) for each in curve.scores) if low is not None]
         intervals = [(low, high) for low, high in bounds if high is not None]
-        drawn = {"task": LayerCurve(values, intervals)}
-        drawn["random weights"] = LayerCurve([each.value for each in curve.random or []], ())
-        panels.append(ProbePanel(title, f"{curve.classes} classes", curve.layers, drawn, curve.majority))
+        shown = {"task": LayerCurve(values, intervals)}
+        shown["random weights"] = LayerCurve([each.value for each in curve.random or []], ())
+        panels.append(ProbePanel(title, f"{curve.classes} classes", curve.layers, shown, curve.majority))
     say.picture(probe_chart(panels), "Accuracy (%) of linear probes on each layer; bands are 95% intervals.")
     others = {title: depth for title, depth in depths.items() if title != LEXICAL}
     last = max(depths, key=lambda title: depths[title])
