@@ -19,6 +19,7 @@ from keel.claims import CLAIMS, head_claims, layer_claims, small_models, task_cl
 from keel.claims.annotated_sentences import NOUNS, AnnotatedSentence, Relation, generate_references, read_treebank
 from keel.claims.claim import Picture, Say, Verdict
 from keel.claims.example_texts import Language
+from keel.claims.probing_claims import mean_layer_of_gains
 from keel.cli import main
 from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import Docstring
@@ -449,3 +450,15 @@ def test_pages_of_claims_and_their_index(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["claim", "41", "--out", "page.pdf"]) == 2
     assert "must end in .html" in capsys.readouterr().err
+
+
+def test_mean_layer_of_gains() -> None:
+    assert mean_layer_of_gains(0.5, [0.5, 0.7, 0.6, 0.8]) == pytest.approx((1 * 0.2 + 3 * 0.1) / 0.3)
+    assert mean_layer_of_gains(0.5, [1.0, 1.0]) == 0.0
+    assert mean_layer_of_gains(0.5, [0.4, 0.3]) == 0.0
+
+
+def test_layers_by_task_need_data_that_the_model_reads(tmp_path: Path) -> None:
+    for data, part in ((None, "give data FOLDER"), (tmp_path, "has no files")):
+        with pytest.raises(UsageError, match=part):
+            claims.run(121, model=tiny_bert("a b"), data=data)

@@ -81,3 +81,8 @@ def pad_left(text: str, width: int) -> str:
 def pad_right(text: str, width: int) -> str:
     """A text on the left of `width` columns of a terminal."""
     return text + " " * (width - cell_len(text))
+
+
+def signed(value: float, largest: float) -> str:
+    """A number with its sign and the digits that show differences between values up to the largest one."""
+    return f"{value:+.3f}" if largest >= 0.01 else f"{value:+.1e}"

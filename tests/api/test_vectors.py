@@ -236,6 +236,20 @@ def test_neighbours_have_a_figure(file: Path, tmp_path: Path, capsys: pytest.Cap
         keel.nearest("king", model=file, out=tmp_path / "near.gif")
 
 
+def test_of_many_uses_a_sample_is_compared(tmp_path: Path) -> None:
+    file = tmp_path / "v.txt"
+    file.write_text("2 2\nbank 1 0\nriver 0 1\n", encoding="utf-8")
+    texts, notes = [f"bank {number}" for number in range(50)], list[str]()
+    settings: dict[str, Any] = {"model": file, "sample": 5, "on_event": lambda event: notes.append(str(event))}
+    found = keel.senses("bank", texts, **settings)
+    assert len(found.uses) == 5
+    assert any("50 times" in note for note in notes)
+    assert keel.senses("bank", texts, **settings).uses == found.uses
+    assert keel.senses("bank", texts, seed=1, **settings).uses != found.uses
+    with pytest.raises(UsageError, match="sample"):
+        keel.senses("bank", texts, model=file, sample=1)
+
+
 def test_senses_and_layers_write_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["the <bank> of a river", "a bank lends money", "the old bank", "bank and bank"]
     system = keel.Bert(layers=2, width=16, head_dim=16, max_positions=32, sequence_length=32)

@@ -553,6 +553,11 @@ def test_claims_answer_on_stdout(run: Run, refused: Refused) -> None:
     refused(run("claim", "7"), 2, "no experiment 7")
 
 
+@pytest.mark.parametrize("port", ["65536", "-1", "x"])
+def test_the_studio_refuses_impossible_ports(run: Run, refused: Refused, port: str) -> None:
+    refused(run("studio", "--no-browser", "--port", port), 2, "--port", "65535")
+
+
 def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "uses.txt").write_text("the sailor sees the boat\na boat sleeps\n")
     (tmp_path / "few.txt").write_text("2 2\nsailor 1 0\nsleeps 0 1\n")

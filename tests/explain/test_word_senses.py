@@ -131,6 +131,14 @@ def test_of_many_uses_the_first_are_shown() -> None:
     assert len(compare_senses("bank", "m", uses[:20], vectors[:20], groups=2).lines()) == 22
 
 
+def test_of_a_long_text_the_part_around_the_word_is_printed() -> None:
+    text = f"{'far ' * 100}river\nbank {'away ' * 100}"
+    uses = find_uses("bank", [text, "the bank"])
+    line = compare_senses("bank", "m", uses, np.eye(2, dtype=np.float32), groups=2).lines()[2]
+    assert "river [bank] away" in line
+    assert len(line) < 100
+
+
 def test_a_static_vector_is_the_same_everywhere() -> None:
     model = Model.of_vectors(Vectors(["bank", "river"], np.eye(2, dtype=np.float32)), title="static")
     found = senses("bank", ["the bank lends", "a river bank", "bank"], model=model)

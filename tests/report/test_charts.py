@@ -8,7 +8,7 @@ import pytest
 from keel.api.translation import write_alignment
 from keel.errors import UsageError
 from keel.explain.word_alignment import Alignment
-from keel.report.charts import heat_map, lines
+from keel.report.charts import heat_map, lines, text_width
 
 
 def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
@@ -40,3 +40,10 @@ def test_labels_of_curves_that_end_at_the_bottom_are_above_the_axis() -> None:
     heights = [float(each.attrib["y"]) for each in picture.iter("text") if each.text in ("one", "two")]
     assert max(heights) <= axis + 4
     assert abs(heights[0] - heights[1]) >= 16
+
+
+def test_labels_of_the_vertical_axis_are_not_cut() -> None:
+    picture = lines({"a": [(0.0, 0.56891), (1.0, 0.56889)]}, across="x", upward="y")
+    labels = [each for each in picture if each.get("text-anchor") == "end" and (each.text or "").startswith("0.56")]
+    assert labels
+    assert all(float(each.get("x", "0")) >= text_width(each.text or "") for each in labels)

@@ -132,3 +132,11 @@ def test_models_are_listed_without_loading_them(project: Path, monkeypatch: pyte
     monkeypatch.setattr(Model, "outline", refuse)
     again = {each["id"]: each for each in workspace.models() if each["id"] in paths}  # nothing has changed
     assert again == {id: listed[id] for id in paths}
+
+
+def test_parts_of_a_sentence_transformers_folder_are_no_models(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project / "models" / "bert", tmp_path / "mini")
+    write(tmp_path / "mini" / "modules.json", "[]")
+    write(tmp_path / "mini" / "1_Pooling" / "config.json", "{}")
+    (found,) = (each for each in Workspace([tmp_path / "mini"], device="cpu").models() if not each["bundled"])
+    assert (found["id"], found["error"]) == ("mini", "")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from keel.api.keywords import ColumnKeywords
 from keel.api.model_loading import ModelSource, default_model, default_vectors, load_model, load_vectors
 from keel.api.settings import Source, route_settings
-from keel.config import Doc, enforces_bounds
+from keel.config import Doc, Ge, enforces_bounds
 from keel.data.examples import Columns, read_examples
 from keel.data.text_inputs import require_text, text_inputs
 from keel.errors import KeelError, UsageError
@@ -31,14 +32,17 @@ MAX_NEIGHBORS, NAME_LENGTH = 100, 60
 """Neighbours that a figure shows, and characters of each."""
 MAX_SENSES = 60
 """Uses of a word that a figure shows."""
+MAX_USES = 300
+"""Uses of a word that are compared by default: the time of clustering grows with their third power."""
 
 
+@enforces_bounds
 def nearest(
     query: str,
     *,
     model: ModelSource | None = None,
     among: Source | None = None,
-    top: Annotated[int, Doc("Neighbours to show.")] = 10,
+    top: Annotated[int, Ge(1), Doc("Neighbours to show.")] = 10,
     approximate: Annotated[bool, Doc("Approximate search by an HNSW index, built once and cached.")] = False,
     out: Annotated[str | Path | None, Doc("Write the neighbours as a figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
@@ -84,12 +88,11 @@ def write_neighbors(path: str | Path, query: str, found: Sequence[Neighbor], vec
 
 
 @enforces_bounds
-@enforces_bounds
 def analogy(
     expression: str,
     *,
     model: ModelSource | None = None,
-    top: Annotated[int, Doc("Words to show.")] = 5,
+    top: Annotated[int, Ge(1), Doc("Words to show.")] = 5,
     by: Annotated[By, Doc("3CosAdd or 3CosMul.")] = "add",
     on_event: OnEvent = ignore,
 ) -> list[Neighbor]:
@@ -127,6 +130,7 @@ def similarity(first: str, second: str, *, model: ModelSource | None = None, on_
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
 
 
+@enforces_bounds
 def senses(
     word: str,
     sentences: Source,
@@ -134,14 +138,16 @@ def senses(
     model: ModelSource | None = None,
     layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
     groups: Annotated[int, Doc("Number of clusters; 0: estimated.")] = 0,
+    sample: Annotated[int, Ge(2), Doc("Uses to compare; of more, a seeded sample.")] = MAX_USES,
+    seed: Annotated[int, Ge(0), Doc("Random seed of the sample.")] = 0,
     out: Annotated[str | Path | None, Doc("Write the cosines as a figure: .svg, .pdf, .png or .html.")] = None,
     on_event: OnEvent = ignore,
     **settings: Unpack[ColumnKeywords],
 ) -> Senses:
     """Senses of a word: cosines between its contextual vectors in these sentences, and clusters of them.
 
-    `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it. `out` is the
-    file of a heat map of the cosines.
+    `layer` counts as in `Model.encode`; `groups` is the number of clusters, 0 to estimate it. Of more than `sample`
+    uses, a sample by `seed` is compared. `out` is the file of a heat map of the cosines.
     """
     path = None if out is None else picture_file(out)
     require_text(word, "the word")
@@ -150,6 +156,10 @@ def senses(
     used = {use.text for use in uses}
     if without := sum(text not in used for text in texts):
         note(on_event, f"{without:,} of {pluralize(len(texts), 'sentence')} without {word!r} left out")
+    if len(uses) > sample:
+        note(on_event, f"{word!r} occurs {len(uses):,} times: a sample of {sample:,} uses is compared")
+        uses = [uses[number] for number in sorted(Random(seed).sample(range(len(uses)), sample))]
+        used = {use.text for use in uses}
     known = load_model(model or default_model("encoder", " ".join(used), on_event), on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name

@@ -3,7 +3,7 @@
 import json
 import sys
 import webbrowser
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 from keel.cli.command import Answer, argument, command, device_flags
 from keel.errors import MissingExtra
@@ -15,12 +15,19 @@ HOST = "Address to listen on; with any other than 127.0.0.1, machines that know 
 PORT = "Port; default: 8411, or a free one if it is taken."
 
 
+def port(value: str) -> int:
+    """The number of a port; 0: any free one."""
+    if not value.isdecimal() or int(value) >= 2**16:
+        raise ArgumentTypeError(f"must be a whole number from 0 to {2**16 - 1}, not {value!r}")
+    return int(value)
+
+
 @command(
     "learn",
     "[FOLDER...]",
     argument("folders", "FOLDER", FOLDERS, nargs="*"),
     argument("--host", "ADDRESS", HOST, default="127.0.0.1"),
-    argument("--port", "N", PORT, type=int),
+    argument("--port", "N", PORT, type=port),
     argument("--token", "TEXT", "Token of the address; default: a random one.", default=""),
     lambda flags: flags.add_argument("--no-browser", action="store_true", help="Print the address without opening it."),
     device_flags,

@@ -16,6 +16,8 @@ from keel.text_vectors import TokenVectors
 EQUAL = 0.995
 """Vectors with a cosine above this count as equal (shown as 1.00)."""
 MAX_SHOWN = 20
+WHOLE = 100
+"""Characters of a text that is printed whole; of a longer one, an excerpt."""
 BESIDE = 24
 """Characters on both sides of a word in an excerpt."""
 
@@ -67,7 +69,8 @@ class Senses(TextLines):
         lines = [f"{self.word!r} by {self.model}", " " * width + "".join(name.rjust(width) for name in names)]
         for name, row, group, use in zip(names, self.cosines, self.groups, self.uses, strict=False):
             cells = "".join(f"{cosine:.2f}".rjust(width) for cosine in row[:MAX_SHOWN])
-            lines.append(f"{name.rjust(width)}{cells}  {_group_name(group)}  {use.text}")
+            text = use.text if len(use.text) <= WHOLE else use.excerpt()
+            lines.append(f"{name.rjust(width)}{cells}  {_group_name(group)}  {' '.join(text.split())}")
         if len(self.uses) > MAX_SHOWN:
             lines.append(f"showing {MAX_SHOWN} of {len(self.uses):,} uses: --json prints all")
         return [*lines, self.note] if self.note else lines

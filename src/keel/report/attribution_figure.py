@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from keel.report.charts import FONT, WIDTH, lines, text_width
 from keel.report.html_page import append_text, tag
+from keel.text_table import signed
 
 STRONGEST = 0.55
 """Opacity of the colour of the strongest word: the text on it stays readable, light and dark."""
@@ -68,7 +69,7 @@ def coloured_paragraphs(texts: Sequence[ColouredText]) -> Element:
             share = 100 * STRONGEST * abs(value) / largest
             colour = f"color-mix(in srgb, var(--colour{_colour(value)}) {share:.1f}%, transparent)"
             style = f"background: {colour}; border-radius: 3px; padding: .15em 0"
-            paragraph.append(tag("span", part, style=style, title=f"{value:+.3f}"))
+            paragraph.append(tag("span", part, style=style, title=signed(value, largest)))
         found.append(paragraph)
     return found
 
@@ -108,7 +109,7 @@ def _word(word: str, value: float | None, x: float, y: float, size: float, large
         return [shown]
     opacity = f"{STRONGEST * abs(value) / largest:.3f}"
     shape = {"x": x - 1.5, "y": y, "width": size + 3, "height": 22, "rx": 3, "fill_opacity": opacity}
-    title = tag("title", f"{word}: {value:+.3f}")
+    title = tag("title", f"{word}: {signed(value, largest)}")
     return [tag("rect", title, class_=f"fill{_colour(value)}", **shape), shown]
 
 
@@ -154,7 +155,7 @@ def signed_bars(texts: Sequence[ColouredText]) -> Element:
         shape = {"x": axis - (length if value < 0 else 0.0), "y": middle - 8, "width": length, "height": 16, "rx": 2}
         svg.append(tag("rect", class_=f"fill{_colour(value)}", **shape))
         end, anchor = (axis - length - 6, "end") if value < 0 else (axis + length + 6, "start")
-        svg.append(tag("text", f"{value:+.3f}", class_="faint", x=end, y=middle + 4.5, text_anchor=anchor))
+        svg.append(tag("text", signed(value, largest), class_="faint", x=end, y=middle + 4.5, text_anchor=anchor))
     svg.append(tag("line", class_="grid", x1=axis, x2=axis, y1=0, y2=step * len(shown)))
     return svg
 

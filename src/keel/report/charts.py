@@ -123,7 +123,8 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, u
     points = [point for curve in curves.values() for point in curve]
     last = max(x for x, _ in points)
     ys = ticks_between(min(y for _, y in points), max(y for _, y in points))
-    axes = Axes(left=48, right=WIDTH - 110, top=26, bottom=256, low=0.0, high=last, ticks=ys)
+    left = max(48.0, max(text_width(f"{tick:g}") for tick in ys) + 10)
+    axes = Axes(left=left, right=WIDTH - 110, top=26, bottom=256, low=0.0, high=last, ticks=ys)
     svg = tag("svg", viewBox=f"0 0 {WIDTH} {axes.bottom + 44}", role="img")
     whole = all(float(x).is_integer() for x, _ in points)
     xs = [tick for tick in ticks_between(0.0, last) if tick <= last and (tick.is_integer() or not whole)]

@@ -4,6 +4,7 @@ An id is the name of a folder that the studio was given and the path below it. N
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ MAX_PATHS = 20_000
 """Files and folders that are looked at."""
 SKIPPED = {"run", "node_modules", "__pycache__", "site-packages"}
 """Folders without models and data of the user; those that begin with a dot are skipped too."""
+MODULE = re.compile(r"\d+_")
+"""How names of folders begin that hold a part of a sentence-transformers model."""
 MODEL_SUFFIXES = {suffix for each in FORMATS for suffix in each.suffixes} | {".ftz"}
 """Suffixes of files that may be models; .txt may be word vectors or data."""
 DATA_SUFFIXES = {*TABLES, ".txt", ".json", ".conll", ".conllu"}
@@ -65,7 +68,7 @@ class Listings:
         if path.is_dir():
             if any((path / name).is_file() for name in ("config.json", SETTINGS)):
                 self.own_folders.add(path)
-            if (path / "config.json").is_file() and self.has_model_format(path):
+            if (path / "config.json").is_file() and not _is_module(path) and self.has_model_format(path):
                 yield "model"
             if (path / "run" / "log.jsonl").is_file():
                 yield "run"
@@ -124,6 +127,12 @@ def path_entries(id: str, roots: Mapping[str, Path]) -> list[Entry]:
     except (OSError, ValueError):  # no file can have such a name
         return []
     return found
+
+
+def _is_module(folder: Path) -> bool:
+    """Whether a folder is a part of the sentence-transformers model that it is in, such as 1_Pooling."""
+    whole = all((folder.parent / name).is_file() for name in ("modules.json", "config.json"))
+    return whole and MODULE.match(folder.name) is not None
 
 
 def _is_searched(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.attributions.prediction_layouts import NamedText
 from keel.explain.attributions.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
 from keel.model import Model
-from keel.text_table import TextLines, cut_text, pad_left
+from keel.text_table import TextLines, cut_text, pad_left, signed
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -169,8 +169,8 @@ class Explanation(TextLines):
                 lines.append(f"{self.texts[text].name}:")
             bar = round(BAR * abs(word.attribution) / largest)
             left, right = ("-" * bar, "") if word.attribution < 0 else ("", "+" * bar)
-            name = cut_text(word.word, width)
-            lines.append(f"{pad_left(name, width)} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip())
+            name, value = cut_text(word.word, width), signed(word.attribution, largest)
+            lines.append(f"{pad_left(name, width)} {value:>8} {left:>{BAR}}|{right}".rstrip())
         if len(self.words) > len(shown):
             lines.append(f"showing the {len(shown)} strongest of {len(self.words):,} words: --json prints all")
         lines += [*self.check(), self.cost()]
