@@ -6,6 +6,7 @@ from typing import Any
 
 from keel.api.model_loading import load_model
 from keel.claims import (
+    ablation_claims,
     alignment_claims,
     answer_claims,
     attention_claims,
@@ -13,6 +14,7 @@ from keel.claims import (
     bert_claims,
     convolution_claims,
     elmo_claims,
+    feature_claims,
     generation_claims,
     gpt_claims,
     head_claims,
@@ -20,6 +22,7 @@ from keel.claims import (
     layer_claims,
     network_claims,
     network_view_claims,
+    similarity_claims,
     task_claims,
     transformer_claims,
     word_vector_claims,
@@ -121,6 +124,17 @@ CLAIMS: dict[int, Claim] = {
         "one head sees one relation: why there are several", 0.5, head_claims.relations_of_heads, **MODEL_AND_DATA
     ),
     129: Claim("CNN, RNN and Transformer in one table", 0.1, convolution_claims.three_networks, timed=True),
+    132: Claim(
+        "fine-tuning uses a network better than its features do",
+        0.5,
+        feature_claims.features_or_tuned,
+        **MODEL_AND_DATA,
+    ),
+    134: Claim("ELMo gives up speed for quality", 0.5, layer_claims.speed_for_quality, timed=True),
+    136: Claim("[CLS] represents a text without pooling", 1.0, feature_claims.pooling_of_texts, **MODEL_AND_DATA),
+    141: Claim("BERT needs labelled answers, GPT-2 none", 0.5, prompt_claims.labelled_and_zero_shot, **MODEL_AND_DATA),
+    143: Claim("attention is not all there is in BERT", 0.5, ablation_claims.more_than_attention, **MODEL),
+    144: Claim("one space has several kinds of similarity", 0.3, similarity_claims.several_similarities),
 }
 """Claims by their number in the project's checklist; docs/claims/ has a page for each."""
 
