@@ -101,18 +101,23 @@ def _masked_texts(model: keel.Model, texts: tuple[str, ...]) -> tuple[TokenBatch
             masked.append((len(inputs), number + 1, ids[number]))  # after [CLS]
             ids[number] = model.tokenizer.mask_id
         inputs.append(model.system.build_inputs(model.tokenizer, ids).ids)
-    return TokenBatch.pad(inputs), *torch.tensor(masked).T
+    rows, columns, targets = torch.tensor(masked).T
+    return TokenBatch.pad(inputs), rows, columns, targets
 
 
 @contextmanager
 def _skipped(modules: list[nn.Module]) -> Iterator[None]:
     """The output of these sub-layers is 0, so that the residual connection alone is left."""
-    hooks = [module.register_forward_hook(lambda _, args, output: torch.zeros_like(output)) for module in modules]
+    hooks = [module.register_forward_hook(_zero_output) for module in modules]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _zero_output(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+    return torch.zeros_like(output)
 
 
 def _trained_without(say: Say) -> dict[str, float]:
