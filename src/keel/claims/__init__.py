@@ -131,7 +131,7 @@ CLAIMS: dict[int, Claim] = {
         "one head sees one relation: why there are several", 0.5, head_claims.relations_of_heads, **MODEL_AND_DATA
     ),
     129: Claim("CNN, RNN and Transformer in one table", 0.1, convolution_claims.three_networks, timed=True),
-    131: Claim("MLM alone does not teach sentence relations", 2.0, pretraining_claims.relations_of_sentences),
+    131: Claim("MLM alone is not enough for sentence relations", 2.0, pretraining_claims.relations_of_sentences),
     132: Claim(
         "fine-tuning uses a network better than its features do",
         0.5,

@@ -20,7 +20,7 @@ MASKED = (1, 2, 4)
 Encode = Callable[[TokenBatch], Tensor]
 
 
-class LstmEncoder(nn.Module):
+class MaskedLstm(nn.Module):
     """Word embeddings and a bidirectional LSTM of two layers."""
 
     lr = 1e-2
@@ -50,7 +50,7 @@ class LstmEncoder(nn.Module):
         return torch.stack(gates, 1)
 
 
-class TransformerEncoder(nn.Module):
+class MaskedTransformer(nn.Module):
     """The encoder of a small BERT."""
 
     lr = 3e-3
@@ -78,7 +78,7 @@ def masks_in_networks(say: Say) -> Verdict:
     )
     moved: dict[str, list[np.ndarray]] = {}
     lost: dict[str, list[float]] = {}
-    for name, build in (("LSTM", LstmEncoder), ("Transformer", TransformerEncoder)):
+    for name, build in (("LSTM", MaskedLstm), ("Transformer", MaskedTransformer)):
         for seed in range(SEEDS):
             torch.manual_seed(seed)
             network = build(len(tokenizer))
@@ -91,7 +91,7 @@ def masks_in_networks(say: Say) -> Verdict:
             say(f"{name} ({parameter_count(network):,} parameters), seed {seed}: training loss {loss:.2f}")
             say(f"  distance of the other vectors with {MASKED} [MASK]: {shares}; with random words instead: {random}")
             say(f"  probe for the pronoun, on the last word: {before:.1%}; with 2 other words masked {after:.1%}")
-            if isinstance(network, LstmEncoder):
+            if isinstance(network, MaskedLstm):
                 _say_gates(network, others, tokenizer, say)
             else:
                 _say_attention(network, others, tokenizer, say)
@@ -116,7 +116,7 @@ def _sentences(count: int, seed: int) -> tuple[list[list[str]], keel.Tokenizer]:
     )
 
 
-def _train(network: "LstmEncoder | TransformerEncoder", ids: Tensor, tokenizer: keel.Tokenizer) -> float:
+def _train(network: "MaskedLstm | MaskedTransformer", ids: Tensor, tokenizer: keel.Tokenizer) -> float:
     """Train a masked language model; the logits are products with the word embeddings."""
     lr = network.lr
     nn.init.normal_(network.words.weight, std=0.2)
@@ -153,20 +153,20 @@ def _disturbance(
     pronoun, last = LENGTH - 5, LENGTH - 1
     free = torch.tensor([place for place in range(LENGTH) if place not in (pronoun, last)])
     generator = torch.Generator().manual_seed(seed)
-    order = free[torch.rand(len(ids), len(free), generator=generator).argsort(1)]  # [sentences, places]
+    order = free[torch.rand(len(ids), len(free), generator=generator).argsort(1)]  # [sentences, positions]
     found: dict[str, list[np.ndarray]] = {"[MASK]": [], "random": []}
     rows = torch.arange(len(ids))[:, None]
     shown_masks: dict[int, Tensor] = {}
     for count in MASKED:
-        places = order[:, :count]
+        positions = order[:, :count]
         kept = torch.ones_like(ids, dtype=torch.bool)
-        kept[rows, places] = False
+        kept[rows, positions] = False
         for name in found:
             shown = ids.clone()
             other = ids[
-                torch.randint(len(ids), places.shape, generator=generator), places
+                torch.randint(len(ids), positions.shape, generator=generator), positions
             ]  # the word of another sentence
-            shown[rows, places] = tokenizer.mask_id if name == "[MASK]" else other
+            shown[rows, positions] = tokenizer.mask_id if name == "[MASK]" else other
             vectors = network(batch_of(shown))
             if name == "[MASK]":
                 shown_masks[count] = vectors[:, last]
@@ -182,7 +182,7 @@ def _disturbance(
 
 
 @torch.inference_mode()
-def _say_gates(network: LstmEncoder, ids: Tensor, tokenizer: keel.Tokenizer, say: Say) -> None:
+def _say_gates(network: MaskedLstm, ids: Tensor, tokenizer: keel.Tokenizer, say: Say) -> None:
     place = LENGTH // 2
     shown = ids.clone()
     shown[:, place] = tokenizer.mask_id
@@ -191,7 +191,7 @@ def _say_gates(network: LstmEncoder, ids: Tensor, tokenizer: keel.Tokenizer, say
 
 
 @torch.inference_mode()
-def _say_attention(network: TransformerEncoder, ids: Tensor, tokenizer: keel.Tokenizer, say: Say) -> None:
+def _say_attention(network: MaskedTransformer, ids: Tensor, tokenizer: keel.Tokenizer, say: Say) -> None:
     place = LENGTH // 2
     shown = ids.clone()
     shown[:, place] = tokenizer.mask_id

@@ -1,4 +1,4 @@
-"""Claims about pre-training: its amount of text, and what the masked language model alone teaches about two texts."""
+"""Claims about pre-training: its amount of text, and whether the masked language model alone relates two texts."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -47,10 +47,10 @@ def examples_in_prompt(say: Say, model: keel.Model | None = None) -> Verdict:
         right: list[int] = []
         for _ in range(QUESTIONS):
             name = random.choice([*relations])
-            *examples, asked = random.sample([*relations[name]], count + 1)
+            *examples, country_queried = random.sample([*relations[name]], count + 1)
             shown = "".join(f"{country} = {relations[name][country]} ; " for country in examples)
-            prompts += [f"{shown}{asked} ="] * len(relations)
-            answers += [f" {each[asked]}" for each in relations.values()]
+            prompts += [f"{shown}{country_queried} ="] * len(relations)
+            answers += [f" {each[country_queried]}" for each in relations.values()]
             right.append([*relations].index(name))
         queried = encode_continuations(model.tokenizer, prompts, answers)
         found = [each.log_prob for each in continuation_likelihoods(next_token_model(model), queried)]
@@ -80,7 +80,7 @@ def labelled_and_zero_shot(say: Say, model: keel.Model | None = None, data: Path
         train, test = (read_answers([_record(random) for _ in range(count)]) for count in (320, QUESTIONS))
         sizes, settings, tokens = (20, 80, 320), {"epochs": 10, "batch": 16, "lr": 1e-3}, 1  # the cities are words
     elif data is None:
-        raise keel.UsageError("a model of real text is asked real questions: give --data FOLDER with squad (dev-v1.1)")
+        raise keel.UsageError("a model of real text answers real questions: give --data FOLDER with squad (dev-v1.1)")
     else:
         files = sorted((data / "squad").glob("dev-v1.1*"))
         if not files:
@@ -126,6 +126,6 @@ def _record(random: Random) -> dict[str, Any]:
     """A passage of two facts, and a question about one of them."""
     names, cities = random.sample(NAMES, 2), random.sample(CITIES, 2)
     facts = [f"{name} lives in {city} ." for name, city in zip(names, cities, strict=True)]
-    asked = random.randrange(2)
-    answers = {"text": [cities[asked]]}
-    return {"context": " ".join(facts), "question": f"where is {names[asked]} ?", "answers": answers}
+    queried = random.randrange(2)
+    answers = {"text": [cities[queried]]}
+    return {"context": " ".join(facts), "question": f"where is {names[queried]} ?", "answers": answers}
