@@ -15,10 +15,20 @@ from torch import nn
 
 import keel
 from keel import claims
-from keel.claims import CLAIMS, head_claims, layer_claims, small_models, task_claims, write_pages
+from keel.claims import (
+    CLAIMS,
+    ablation_claims,
+    head_claims,
+    layer_claims,
+    similarity_claims,
+    small_models,
+    task_claims,
+    write_pages,
+)
 from keel.claims.annotated_sentences import NOUNS, AnnotatedSentence, Relation, generate_references, read_treebank
 from keel.claims.claim import Picture, Say, Verdict
 from keel.claims.example_texts import Language
+from keel.claims.opinion_texts import OPINIONS, generate_opinions
 from keel.claims.probing_claims import mean_layer_of_gains
 from keel.cli import main
 from keel.data.token_batch import TokenBatch
@@ -26,6 +36,7 @@ from keel.demo.docstrings import Docstring
 from keel.errors import UsageError
 from keel.events import Event, ignore
 from keel.nn.encoder import Recorder
+from keel.nn.transformer_blocks import TransformerBlock
 from keel.report.html_page import tag
 
 PAGES = {int(path.stem): path for path in (Path(__file__).parent.parent / "docs" / "claims").glob("[0-9]*.md")}
@@ -346,6 +357,45 @@ def test_claims_about_bert_refuse_other_models() -> None:
     for number in (44, 51, 87, 94):
         with pytest.raises(UsageError, match="the model is gpt: choose bert or electra"):
             claims.run(number, model=model)
+
+
+def test_opinions_of_the_test_have_words_of_their_own() -> None:
+    texts = [generate_opinions(60, half, Random(half)) for half in (0, 1)]
+    words = [{phrase.split()[1] for text, _ in each for phrase in text.split(" , ")} for each in texts]
+    assert not words[0] & words[1]
+    positive = OPINIONS["positive"].split()
+    for text, label in texts[0]:
+        count = sum(phrase.split()[1] in positive for phrase in text.split(" , "))
+        assert (count == 2) == (label == "positive")
+
+
+def test_claims_on_reviews_need_their_files(tmp_path: Path) -> None:
+    for number in (132, 136):
+        with pytest.raises(UsageError, match="give data FOLDER"):
+            claims.run(number, model=tiny_bert("a b"))
+        with pytest.raises(UsageError, match=r"has no file train\.tsv.*: use data"):
+            claims.run(number, model=tiny_bert("a b"), data=tmp_path)
+    with pytest.raises(UsageError, match="give data FOLDER with squad"):
+        claims.run(141, model=tiny_bert("a b"))
+
+
+def test_triples_of_two_similarities() -> None:
+    pairs = [["king", "queen"], ["man", "woman"]]
+    both = {"king": (1, 0, 1, 0), "queen": (1, 0, 0, 1), "man": (0, 1, 1, 0), "woman": (0, 1, 0, 1)}
+    assert similarity_claims._triples(pairs, {word: np.array(each) for word, each in both.items()}).tolist() == [1] * 4
+    one = {word: np.array([each[0], each[1]]) for word, each in both.items()}
+    assert similarity_claims._triples(pairs, one).tolist() == [0] * 4
+
+
+def test_a_skipped_sublayer_leaves_the_residual_connection() -> None:
+    block = tiny_bert("a b").encoder.blocks()[0]
+    assert isinstance(block, TransformerBlock)
+    vectors = torch.randn(1, 3, 16)
+    with torch.no_grad(), ablation_claims._skipped([block.attention, block.contract]):
+        skipped = block(vectors, None)
+        torch.testing.assert_close(skipped, block.output_norm(block.attention_norm(vectors)))
+    with torch.no_grad():
+        assert not torch.allclose(block(vectors, None), skipped)
 
 
 def test_list_of_claims() -> None:

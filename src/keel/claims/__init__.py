@@ -6,6 +6,7 @@ from typing import Any
 
 from keel.api.model_loading import load_model
 from keel.claims import (
+    ablation_claims,
     alignment_claims,
     answer_claims,
     attention_claims,
@@ -13,14 +14,20 @@ from keel.claims import (
     bert_claims,
     convolution_claims,
     elmo_claims,
+    feature_claims,
     generation_claims,
     gpt_claims,
     head_claims,
+    knowledge_claims,
     language_model_claims,
     layer_claims,
+    mask_claims,
     network_claims,
     network_view_claims,
+    pretraining_claims,
     probing_claims,
+    prompt_claims,
+    similarity_claims,
     task_claims,
     transformer_claims,
     word_vector_claims,
@@ -104,7 +111,9 @@ CLAIMS: dict[int, Claim] = {
     93: Claim("[CLS] may be first or last", 0.1, attention_claims.position_of_cls),
     94: Claim("the input is token + segment + position", 0.1, network_view_claims.input_sum, **MODEL),
     95: Claim("segment embeddings do no harm in symmetric tasks", 0.5, bert_claims.symmetric_pairs),
+    98: Claim("[MASK] disturbs a Transformer less than an LSTM", 2.0, mask_claims.masks_in_networks),
     99: Claim("Q, K and V when BERT predicts a masked word", 0.2, attention_claims.masked_word_attention),
+    100: Claim("BERT learns from more text than GPT", 2.0, pretraining_claims.size_of_corpora),
     101: Claim("in a bidirectional stack a word would see itself", 0.1, bert_claims.sees_itself),
     102: Claim("limits of BERT: [MASK], independent predictions, length", 0.2, bert_claims.limits),
     107: Claim(
@@ -115,6 +124,7 @@ CLAIMS: dict[int, Claim] = {
     112: Claim("sentence and word vectors in two lines of code", 0.1, bert_claims.two_lines),
     117: Claim("BERT is ahead of the earlier generations", 5.0, task_claims.ranking_of_generations),
     118: Claim("task-specific networks generalise badly to other data", 5.0, task_claims.another_domain),
+    119: Claim("ERNIE masks names as a whole", 0.3, knowledge_claims.masked_names),
     121: Claim("tasks are found in different layers", 1.0, probing_claims.layers_by_task, **MODEL_AND_DATA),
     122: Claim("attention of all layers and heads", 0.1, attention_view_claims.all_heads, **MODEL),
     126: Claim('a head resolves "it"', 0.5, head_claims.pronouns_of_heads, **MODEL),
@@ -123,6 +133,19 @@ CLAIMS: dict[int, Claim] = {
         "one head sees one relation: why there are several", 0.5, head_claims.relations_of_heads, **MODEL_AND_DATA
     ),
     129: Claim("CNN, RNN and Transformer in one table", 0.1, convolution_claims.three_networks, timed=True),
+    131: Claim("MLM alone is not enough for sentence relations", 2.0, pretraining_claims.relations_of_sentences),
+    132: Claim(
+        "fine-tuning uses a network better than its features do",
+        0.5,
+        feature_claims.features_or_tuned,
+        **MODEL_AND_DATA,
+    ),
+    134: Claim("ELMo gives up speed for quality", 0.5, layer_claims.speed_for_quality, timed=True),
+    136: Claim("[CLS] represents a text without pooling", 1.0, feature_claims.pooling_of_texts, **MODEL_AND_DATA),
+    141: Claim("BERT needs labelled answers, GPT-2 none", 0.5, prompt_claims.labelled_and_zero_shot, **MODEL_AND_DATA),
+    143: Claim("attention is not all there is in BERT", 0.5, ablation_claims.more_than_attention, **MODEL),
+    144: Claim("one space has several kinds of similarity", 0.3, similarity_claims.several_similarities),
+    145: Claim("examples in the prompt help", 0.3, prompt_claims.examples_in_prompt, **MODEL),
 }
 """Claims by their number in the project's checklist; docs/claims/ has a page for each."""
 

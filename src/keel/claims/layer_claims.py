@@ -12,7 +12,15 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, join_values, linear_probe, mean_score, minimize
+from keel.claims.measures import (
+    accuracy,
+    join_values,
+    linear_probe,
+    mean_score,
+    minimize,
+    parameter_count,
+    shortest_time,
+)
 from keel.claims.small_models import learn_topics, pretrain_tiny
 from keel.data.text_files import open_text
 from keel.nn.pooling import ScalarMix
@@ -143,6 +151,46 @@ def senses_by_context(say: Say) -> Verdict:
         before < 0.6 and after > 0.8,
         f"with static vectors the nearest other occurrence has the same sense at chance ({before:.0%}), with ELMo's in "
         f"{after:.0%}",
+    )
+
+
+def speed_for_quality(say: Say) -> Verdict:
+    """134: words per second and accuracy of linear probes, for vectors of word2vec and of ELMo."""
+    elmo, questions = _model_and_tasks()
+    static = pretrain_tiny(keel.Word2vec(width=64, window=4, subsample=0.0), _texts(Random(0)), epochs=3)
+    texts = questions["senses"].texts[:200]
+    count = sum(len(text.split()) for text in texts)
+    sizes = {"word2vec": static, "ELMo": elmo, "word2vec (300)": None, "ELMo (published size)": None}
+    torch.manual_seed(0)
+    for name, system in (("word2vec (300)", keel.Word2vec(width=300)), ("ELMo (published size)", keel.Elmo())):
+        encoder = system.build_encoder(len(elmo.tokenizer)).eval()
+        sizes[name] = keel.Model(system=system, encoder=encoder, tokenizer=elmo.tokenizer)
+    seconds = {}
+    for name, model in sizes.items():
+        assert model is not None
+        read = texts if name in ("word2vec", "ELMo", "word2vec (300)") else texts[:10]
+        words = count * len(read) // len(texts)
+        seconds[name] = shortest_time(lambda model=model, read=read: model.encode(read), runs=2) / words
+        parameters = parameter_count(model.encoder)
+        say(f"{name}: {1 / seconds[name]:,.0f} words per second, {parameters:,} parameters")
+    leads = []
+    features = {
+        name: (_features(static, each)[:, -1], _features(elmo, each).flatten(1)) for name, each in questions.items()
+    }
+    whole = [torch.from_numpy(model.encode(questions["topics"].texts)) for model in (static, elmo)]
+    features["topics of whole texts"] = whole[0], whole[1]
+    for name, vectors in features.items():
+        answers = torch.tensor(questions[name.partition(" of whole")[0]].answers)
+        before, after = (linear_probe(each, answers, ridge=1e-3).double() for each in vectors)
+        leads.append(mean_score(100 * (after - before).numpy()))
+        say(f"{name}: word2vec {before.mean():.1%}, ELMo {after.mean():.1%}; difference {leads[-1]:.1f} points")
+    better = sum((lead.low or 0) > 0 for lead in leads)
+    worse = any((lead.high or 0) < 0 for lead in leads)
+    factors = [seconds["ELMo"] / seconds["word2vec"], seconds["ELMo (published size)"] / seconds["word2vec (300)"]]
+    return Verdict(
+        min(factors) > 1 and better > len(leads) / 2 and not worse,
+        f"ELMo takes {factors[0]:,.0f} times the time of word2vec, {factors[1]:,.0f} times at published sizes, and is "
+        f"better in {better} of {len(leads)} tasks",
     )
 
 

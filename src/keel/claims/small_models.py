@@ -65,7 +65,11 @@ def package_sentences(
 
 
 def finetuned_scores(
-    methods: Mapping[str, tuple[Any, dict[str, Any]]], train: Examples, test: Examples, say: Say, **settings: Any
+    methods: Mapping[str, tuple[Any, dict[str, Any]]],
+    train: Sequence[Any],
+    test: Sequence[Any],
+    say: Say,
+    **settings: Any,
 ) -> list[keel.Score]:
     """Accuracies of several starting points, each with its own settings, after fine-tuning on the same examples."""
     scores = []
