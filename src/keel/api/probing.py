@@ -13,6 +13,7 @@ from keel.events import OnEvent, ignore
 from keel.explain.layer_features import refuse_one_layer
 from keel.explain.layer_probing import probe_model
 from keel.explain.probe_curves import LayerProbes, ProbeCurve
+from keel.localization import gettext_noop
 from keel.metrics.bootstrap import Score
 from keel.report.html_page import Page, is_page, picture_file, write_picture
 from keel.report.layer_charts import LayerCurve, ProbePanel, probe_chart
@@ -146,7 +147,7 @@ def _layer_curve(scores: Sequence[Score]) -> LayerCurve:
 
 
 def _subtitle(curve: ProbeCurve) -> str:
-    return f"{curve.classes:,} classes of {curve.unit}s, majority {curve.majority:.1%}"
+    return f"{curve.classes:,} classes of {gettext_noop(curve.unit)}s, majority {curve.majority:.1%}"
 
 
 def _cell(score: Score) -> str:

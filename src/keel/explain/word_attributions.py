@@ -14,6 +14,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.prediction_layouts import NamedText
 from keel.explain.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
+from keel.localization import Verbatim
 from keel.model import Model
 from keel.text_table import cut_text, pad_left
 
@@ -164,7 +165,7 @@ class Explanation:
             bar = round(BAR * abs(word.attribution) / largest)
             left, right = ("-" * bar, "") if word.attribution < 0 else ("", "+" * bar)
             name = cut_text(word.word, width)
-            lines.append(f"{pad_left(name, width)} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip())
+            lines.append(Verbatim(f"{pad_left(name, width)} {word.attribution:+8.3f} {left:>{BAR}}|{right}".rstrip()))
         if len(self.words) > len(shown):
             lines.append(f"showing the {len(shown)} strongest of {len(self.words):,} words: --json prints all")
         lines += [*self.check(), self.cost()]

@@ -160,7 +160,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
     left, top = 64, 26
     width, height = left + CELL * len(heads), top + CELL_HEIGHT * len(layers)
     svg = tag("svg", viewBox=f"0 0 {width} {height + 2}", role="img", style=f"max-width: {width}px")
-    svg.append(tag("text", translate("head"), class_="faint", x=left - 8, y=16, text_anchor="end"))
+    svg.append(tag("text", translate("heads"), class_="faint", x=left - 8, y=16, text_anchor="end"))
     for column, head in enumerate(heads):
         x = left + CELL * (column + 0.5)
         svg.append(tag("text", str(head), class_="faint", x=x, y=16, text_anchor="middle"))

@@ -56,7 +56,7 @@ def signed_heads(
     left, top = 64, 26
     width, height = left + CELL_WIDTH * len(heads), top + CELL_HEIGHT * len(layers)
     svg = tag("svg", viewBox=f"0 0 {width} {height + 28}", role="img", style=f"max-width: {width}px")
-    svg.append(tag("text", translate("head"), class_="faint", x=left - 8, y=16, text_anchor="end"))
+    svg.append(tag("text", translate("heads"), class_="faint", x=left - 8, y=16, text_anchor="end"))
     for column, head in enumerate(heads):
         x = left + CELL_WIDTH * (column + 0.5)
         svg.append(tag("text", str(head), class_="faint", x=x, y=16, text_anchor="middle"))
