@@ -43,8 +43,10 @@ JOINTS = {"; ": "；", ": ": "：", ", ": "，", " (": "（"}
 """What joins parts of a sentence, and how it is written in Chinese."""
 SEVERAL = re.compile(r"[:;,] ")
 """A value of several parts: no single word has one, as in "layer {1}"."""
+CERTAIN = re.compile(r"\d|--|\[")
+"""How values begin that no text of users has beside a single word: "layer 3", "use --lr"."""
 GAP = re.compile(r"( {2,})")
-ENGLISH = re.compile(r"(?<![\w./<\[-])[a-z][a-z']+(?![\w./=(])")
+ENGLISH = re.compile(r"(?<![\w./<\[-])[a-z][a-z']+(?![\w.=(])")
 MOST_PARTS = 30
 """Parts joined by punctuation that are translated one by one; a longer value is a list of data, such as columns."""
 LONGEST = 5_000
@@ -146,7 +148,7 @@ def _patterns(english: str) -> tuple[re.Pattern[str], ...]:
         pattern = re.escape(parts[0])
         for suffix, before, after in zip(parts[2::3], parts[:-1:3], parts[3::3], strict=True):
             if suffix == "#":
-                pattern += r"([-+]?\d[\d.,%]*(?: [^\d\W]+)*?)"
+                pattern += r"([-+]?\d[\d.,:%]*(?: [^\d\W]+)*?)"
             elif not before and len(pattern) > 0:  # right after another value: a part that is joined to it, or none
                 pattern += rf"((?:[;,:.]? ).{repeat}|)"
             else:
@@ -219,9 +221,14 @@ class Catalogue:
         several_lines = "\n" in text
         if len(cells := GAP.split(text)) > 1:
             yield with_gaps([self._translate(cell, "value") for cell in cells[::2]], cells)
+        late: list[str] = []
         for each in self._candidates(text):
             if not several_lines or "\n" in each.english:
-                yield from self._filled(each, text, kind)
+                for reading, several in self._filled(each, text, kind):
+                    if several:
+                        late.append(reading)
+                    else:
+                        yield reading
         if several_lines:
             yield "\n".join(self._translate(line, kind) for line in text.split("\n"))
         if len(parts := SENTENCE_END.split(text)) > 1:
@@ -233,14 +240,16 @@ class Catalogue:
         if (named := NAMED_NUMBER.fullmatch(text)) and kind == "value" and (noun := self._entries.get(named[1])):
             yield f"{noun} {named[2]}"
         yield from self._joined(text, kind)
+        yield from late
 
-    def _filled(self, template: Template, text: str, kind: Kind) -> Iterator[str]:
-        """The translations if the text has the form of the template, for each way to cut it into values."""
+    def _filled(self, template: Template, text: str, kind: Kind) -> Iterator[tuple[str, bool]]:
+        """The translations if the text has the form of the template, for each way to cut it into values, and whether a
+        value has several parts: more likely, the template is one part of the sentence."""
         for pattern in _patterns(template.english):
             if not (found := pattern.fullmatch(text)):
                 continue
             values = found.groups()
-            certain = any(value[:1].isdigit() or value[:2] == "--" or QUOTED.fullmatch(value) for value in values)
+            certain = any(map(CERTAIN.match, values)) or any(map(QUOTED.fullmatch, values))
             numbered = VALUE.findall(template.english)
             certain |= any(
                 mark == "?" and self._entry(value) for (_, mark), value in zip(numbered, values, strict=True)
@@ -253,7 +262,7 @@ class Catalogue:
             for value, (number, suffix) in zip(values, numbered, strict=True):
                 new[number] = self._translate(value, "word" if suffix == "?" else "value")
                 changed |= {number} if new[number] != value else set()
-            yield with_values(template.translation, new, changed)
+            yield with_values(template.translation, new, changed), any(map(SEVERAL.search, values))
 
     def _joined(self, text: str, kind: Kind) -> Iterator[str]:
         """Sentences and names that are joined by punctuation or conjunctions."""
@@ -281,6 +290,9 @@ class Catalogue:
             other = self._translate(rest.removesuffix(end), "value")
             if shown != first or other != rest.removesuffix(end):
                 yield shown + (new + other + (end and "）") if other != rest else joint + rest)
+        if text.endswith(")") and (cut := text.rfind(" (")) > text.find(" ("):
+            shown, other = self._translate(text[:cut], "value"), self._translate(text[cut + 2 : -1], "value")
+            yield f"{shown}（{other}）"
 
 
 def english_words(text: str) -> int:

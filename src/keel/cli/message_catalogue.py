@@ -139,6 +139,8 @@ WORDS = (
     ),
     *("{1#} or more and {2#} or less", "the following arguments are required: {1}", "argument {1}: {2}"),
     *("expected one argument", "expected at least one argument", "invalid choice: {1} (choose from {2})"),
+    *("95% interval", "pre-train", "fine-tune", "memory", "texts/s", "by label", "by entity type", "by length"),
+    *("{1#} x {2#}", "{1} ({2#}) by {3}", "{1#} in {2#}", "{1#} MB in {2}", "log-odds of {1} {2#}"),
     *("not allowed with argument {1}", "ignored explicit argument {1}", "invalid int value: {1}"),
 )
 """Words that stand alone: facts, heads of tables, axes, values of sentences; what the operating system answers; and

@@ -1,6 +1,5 @@
 """What a model connects with two pronouns: occupations, sets of words, and attention."""
 
-import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +7,7 @@ from keel.explain.bias_templates import Pair
 from keel.explain.pronoun_attention import PronounAttention
 from keel.explain.pronoun_scores import PronounScores
 from keel.explain.word_associations import AssociationTest
-from keel.text_table import COLUMNS
+from keel.text_table import translated_lines
 
 CAUTION = (
     "Such scores describe this model on these sentences and words. They do not show how it treats people in a task, "
@@ -36,7 +35,7 @@ class BiasReport:
         if self.attention is not None:
             parts.append(self.attention.lines())
         separated = [line for part in parts for line in [*part, ""]]
-        return [self.model, "", *separated, *textwrap.wrap(CAUTION, COLUMNS)]
+        return [self.model, "", *separated, *translated_lines(CAUTION)]
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -5,7 +5,6 @@ k-means++ starts (Arthur & Vassilvitskii 2007), silhouette (Rousseeuw 1987), cla
 
 import math
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
 from keel.localization import Verbatim, gettext_noop, translate
-from keel.text_table import COLUMNS
+from keel.text_table import translated_lines
 
 MAX_CLUSTERS = 20
 """The largest number of clusters that "auto" tries."""
@@ -93,7 +92,7 @@ class Clusters:
                 lines += [Verbatim(f"   {_excerpt(example)}") for example in each.examples]
         if self.tried:
             shown = ", ".join(f"{count}: {value:.3f}" for count, value in self.tried.items())
-            lines += ["", *textwrap.wrap(f"silhouette by number of clusters: {shown}", COLUMNS)]
+            lines += ["", *translated_lines(f"silhouette by number of clusters: {shown}")]
         return [*lines, "", self.note] if self.note else lines
 
     def to_dict(self) -> dict[str, Any]:

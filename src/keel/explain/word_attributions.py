@@ -14,9 +14,9 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.prediction_layouts import NamedText
 from keel.explain.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
-from keel.localization import Verbatim
+from keel.localization import Verbatim, translate
 from keel.model import Model
-from keel.text_table import cut_text, pad_left
+from keel.text_table import cut_text, pad_left, pad_right
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -79,10 +79,11 @@ class Curves:
     def lines(self) -> list[str]:
         means, deviations = np.mean(self.random_areas, axis=0), np.std(self.random_areas, axis=0)
         rows = (("deletion", self.deletion_area, "low"), ("insertion", self.insertion_area, "high"))
-        return [
-            f"{name:9} area {area:.3f}, random order {mean:.3f} ± {deviation:.3f} ({wanted} is good)"
-            for (name, area, wanted), mean, deviation in zip(rows, means, deviations, strict=True)
-        ]
+        lines: list[str] = []
+        for (name, area, wanted), mean, deviation in zip(rows, means, deviations, strict=True):
+            curve, good = pad_right(translate(name), 9), translate(wanted)
+            lines.append(f"{curve} area {area:.3f}, random order {mean:.3f} ± {deviation:.3f} ({good} is good)")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         random = np.mean(self.random_areas, axis=0).tolist()
