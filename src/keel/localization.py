@@ -49,6 +49,8 @@ GAP = re.compile(r"( {2,})")
 ENGLISH = re.compile(r"(?<![\w./<\[-])[a-z][a-z']+(?![\w.=(])")
 MOST_PARTS = 30
 """Parts joined by punctuation that are translated one by one; a longer value is a list of data, such as columns."""
+WORDS_OF_SENTENCE = 2
+"""English words that are translated at least, or one beside a number; a shorter text of a page may be a user's."""
 LONGEST = 5_000
 """Characters of a text that is compared with templates."""
 ASCII_WORD = re.compile(r"[A-Za-z]+")
@@ -87,6 +89,14 @@ def translate(text: str, to: Language | None = None) -> str:
     """A sentence of Keel in another language, by default in that of `language`; unknown ones are returned unchanged."""
     wanted = to or language()
     return text if wanted == "en" or isinstance(text, Verbatim) else catalogue(wanted).translate(text)
+
+
+def translate_sentence(text: str) -> str:
+    """A text of a page that may be a user's: translated if most of it is a sentence of Keel."""
+    shown = translate(text)
+    before, left = english_words(text), english_words(shown)
+    certain = before - left >= WORDS_OF_SENTENCE or (before > left and text[:1].isdigit())
+    return shown if certain and 2 * left < before else text
 
 
 def gettext_noop(text: str) -> str:
@@ -240,6 +250,8 @@ class Catalogue:
         if (named := NAMED_NUMBER.fullmatch(text)) and kind == "value" and (noun := self._entries.get(named[1])):
             yield f"{noun} {named[2]}"
         yield from self._joined(text, kind)
+        if text.endswith("."):
+            yield f"{self._translate(text[:-1], kind)}。"
         yield from late
 
     def _filled(self, template: Template, text: str, kind: Kind) -> Iterator[tuple[str, bool]]:

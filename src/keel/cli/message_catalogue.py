@@ -134,13 +134,21 @@ WORDS = (
         "[Errno {1#}] {2}: {3}",
         "{1#} passes of {2#}",
         "{1#} pass of {2#}",
-        "{1#} cores of {2}",
         "{1#} of it is not {2}",
     ),
     *("{1#} or more and {2#} or less", "the following arguments are required: {1}", "argument {1}: {2}"),
     *("expected one argument", "expected at least one argument", "invalid choice: {1} (choose from {2})"),
     *("95% interval", "pre-train", "fine-tune", "memory", "texts/s", "by label", "by entity type", "by length"),
-    *("{1#} x {2#}", "{1} ({2#}) by {3}", "{1#} in {2#}", "{1#} MB in {2}", "log-odds of {1} {2#}"),
+    *(
+        "{1#} x {2#}",
+        "{1} ({2#}) by {3}",
+        "{1#} in {2#}",
+        "{1#} MB in {2}",
+        "log-odds of {1} {2#}",
+        "{1#} to the first token",
+        "{1#} to [SEP]",
+        "{1#} each",
+    ),
     *("not allowed with argument {1}", "ignored explicit argument {1}", "invalid int value: {1}"),
 )
 """Words that stand alone: facts, heads of tables, axes, values of sentences; what the operating system answers; and
@@ -238,7 +246,10 @@ def _arguments(call: ast.Call) -> Iterator[tuple[str, str]]:
             yield f"{{1#}} {nouns[1] if nouns[1:] else f'{nouns[0]}s'}", "a count"
         return
     for argument in given:
+        parts = {part for node in ast.walk(argument) if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in ast.walk(argument):
+            if node in parts:
+                continue
             found = _template(node)
             if found and content_words(found[0]):
                 yield found

@@ -134,7 +134,7 @@ def _head_view(view: HeadWeights) -> Element:
     directions = ("from", "Attention from the token"), ("to", "Attention to the token")
     buttons = (tag("button", label, type="button", data_direction=name) for name, label in directions)
     parts = [
-        tag("h2", f"Layer {view.layers[0]}, head {view.heads[0]}", id="chosen"),
+        tag("h2", translate(f"Layer {view.layers[0]}, head {view.heads[0]}"), id="chosen"),
         tag("p", *buttons, class_="choices"),
         tag("p", "", id="read", aria_live="polite"),
     ]

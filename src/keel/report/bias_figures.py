@@ -68,7 +68,7 @@ def signed_heads(
             value, x = float(values[row, column]), left + CELL_WIDTH * column
             size = {"width": CELL_WIDTH - 2, "height": CELL_HEIGHT - 2}
             opacity = f"{0.75 * abs(value) / largest:.3f}"
-            hint = tag("title", f"layer {layer}, head {head}: {100 * value:+.2f}%")
+            hint = tag("title", translate(f"layer {layer}, head {head}: {100 * value:+.2f}%"))
             kind = "fill0" if value > 0 else "fill1"
             svg.append(tag("rect", hint, class_=kind, x=x + 1, y=y + 1, fill_opacity=opacity, **size))
             if decided[row, column]:
@@ -78,7 +78,7 @@ def signed_heads(
     svg.append(
         tag(
             "text",
-            f"blue: {positive}; orange: {negative}; border: interval without 0",
+            translate(f"blue: {positive}; orange: {negative}; border: interval without 0"),
             class_="faint",
             x=left,
             y=height + 20,
