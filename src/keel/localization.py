@@ -120,7 +120,7 @@ class Verbatim(str):
     __slots__ = ()
 
 
-class Template(NamedTuple):
+class MessageTemplate(NamedTuple):
     """A sentence with values, and its translation."""
 
     parts: tuple[str, ...]
@@ -133,7 +133,7 @@ class Template(NamedTuple):
     translation: str
 
     @classmethod
-    def of(cls, english: str, translation: str) -> "Template":
+    def of(cls, english: str, translation: str) -> "MessageTemplate":
         parts = VALUE.split(english)[::3]
         words = WORD.findall(" ".join(parts))
         return cls(tuple(parts), sum(map(len, parts)), len(words) < 2, english, translation)
@@ -178,9 +178,9 @@ class Catalogue:
         self.translate = partial(self._translate, kind="sentence")
 
     @cached_property
-    def _templates(self) -> list[Template]:
+    def _templates(self) -> list[MessageTemplate]:
         """The longest first."""
-        found = (Template.of(*entry) for entry in self._entries.items() if VALUE.search(entry[0]))
+        found = (MessageTemplate.of(*entry) for entry in self._entries.items() if VALUE.search(entry[0]))
         return sorted(found, key=lambda each: -each.size)
 
     @cached_property
@@ -193,7 +193,7 @@ class Catalogue:
             found[min(each, key=lambda word: (counts[word], word), default="")].append(place)
         return found
 
-    def _candidates(self, text: str) -> Iterator[Template]:
+    def _candidates(self, text: str) -> Iterator[MessageTemplate]:
         """Templates that may match, the longest first; comparing with all of them would take milliseconds."""
         words = {"", *ASCII_WORD.findall(text)}
         for place in sorted(place for word in words for place in self._by_word.get(word, ())):
@@ -254,7 +254,7 @@ class Catalogue:
             yield f"{self._translate(text[:-1], kind)}。"
         yield from late
 
-    def _filled(self, template: Template, text: str, kind: Kind) -> Iterator[tuple[str, bool]]:
+    def _filled(self, template: MessageTemplate, text: str, kind: Kind) -> Iterator[tuple[str, bool]]:
         """The translations if the text has the form of the template, for each way to cut it into values, and whether a
         value has several parts: more likely, the template is one part of the sentence."""
         for pattern in _patterns(template.english):
