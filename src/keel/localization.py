@@ -264,7 +264,7 @@ class Catalogue:
             certain = any(map(CERTAIN.match, values)) or any(map(QUOTED.fullmatch, values))
             numbered = VALUE.findall(template.english)
             certain |= any(
-                mark == "?" and self._entry(value) for (_, mark), value in zip(numbered, values, strict=True)
+                suffix == "?" and self._entry(value) for (_, suffix), value in zip(numbered, values, strict=True)
             )
             several = any(SEVERAL.search(value) and not self._entry(value) for value in values)
             if template.single and (several or (kind == "value" and not certain)):
