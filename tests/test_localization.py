@@ -1,15 +1,33 @@
 """Sentences in the user's language."""
 
+import ast
 import json
+import re
+from contextlib import suppress
 
 import pytest
 
-from keel.cli import main
-from keel.cli.message_catalogue import is_sentence, sentences, untranslated
+from keel.cli import declared_commands, main
+from keel.cli.message_catalogue import file_sentences, is_sentence, sentences, untranslated
 from keel.data.language_detection import HAN
 from keel.errors import UsageError
-from keel.localization import CATALOGUES, Catalogue, language, read_catalogue, translate, using_language
+from keel.localization import (
+    CATALOGUES,
+    Catalogue,
+    Verbatim,
+    english_words,
+    language,
+    read_catalogue,
+    translate,
+    using_language,
+    with_values,
+)
 from keel.text_table import cell_len, wrapped_text
+
+ENGLISH_RUN = re.compile(r"(?:\b[a-z]{2,} ){2,}[a-z]{2,}\b")
+"""Three English words in a row."""
+KEPT_WORDS = re.compile(r"keel [a-z]+|--[\w.-]+ [a-z0-9|]+|utf-8|cp1252|finetune|check")
+"""Commands, values of flags and names, which are not translated."""
 
 ENTRIES = {
     "{1}: {2} rows are empty: drop them": "{1}：{2} 行为空：删掉它们",
@@ -19,6 +37,7 @@ ENTRIES = {
     "{1} is {2}{3}: choose another": "{1} 是 {2}{3}：另选一个",
     "; at most {1}": "；至多 {1}",
     "a vector file": "向量文件",
+    "is a vector file": "是向量文件",
     "unusual": "不常见",
     "{1} step": "{1} 步",
     "{1} steps": "{1} 步",
@@ -41,8 +60,11 @@ def chinese() -> Catalogue:
         ("trained for 1 step\na.tsv: there is no column text", "训练了 1 步\na.tsv：没有列 text"),
         ("a.tsv: there is no column 'unusual'", "a.tsv：没有列 'unusual'"),  # quoted data stays
         ("a.tsv: there is no column unusual", "a.tsv：没有列 unusual"),  # a name may be a word of Keel
-        ("x is a vector file; at most 3: choose another", "x 是 向量文件；至多 3：另选一个"),  # two values side by side
-        ("'a, b': trained for 2 steps", "'a, b': 训练了 2 步"),
+        ("x is a vector file; at most 3: choose another", "x 是向量文件；至多 3：另选一个"),  # two values side by side
+        ("'a, b': trained for 2 steps", "'a, b'：训练了 2 步"),
+        ("a.tsv is a vector file", "a.tsv 是向量文件"),
+        ("trained for 2 steps  a.tsv: there is no column text", "训练了 2 步          a.tsv：没有列 text"),  # cells
+        ("Trained for 2 steps.", "Trained for 2 steps."),
         ("nothing like this", "nothing like this"),
         ("", ""),
     ],
@@ -57,7 +79,42 @@ def test_the_template_with_most_words_of_its_own_is_meant():
 
 
 def test_names_that_are_joined_are_a_chinese_list(chinese: Catalogue):
-    assert chinese.translate("train, dev and test") == "train、dev 和 test"
+    shown = chinese.translate("trained for 1 step: --dev and --test")
+    assert shown == "训练了 1 步：--dev 和 --test"
+    assert chinese.translate("a.tsv: there is no column train, dev and test") == "a.tsv：没有列 train、dev 和 test"
+
+
+@pytest.mark.parametrize(
+    "text", ["bread and butter", "eggs, milk and bread", "my first step", "use your head", "a, b, c"]
+)
+def test_text_of_a_user_is_no_sentence_of_keel(text: str):
+    assert translate(Verbatim(f"trained: {text}"), "zh") == f"trained: {text}"
+    assert translate(f"there is no file {text!r}: check the name and the current folder", "zh").count(text) == 1
+
+
+def test_long_list_of_names_is_translated_around_it(chinese: Catalogue):
+    names = ", ".join(f"column {number}" for number in range(400))
+    assert chinese.translate(f"a.tsv: there is no column {names}") == f"a.tsv：没有列 {names}"
+    assert chinese.translate("a: " * 5000) == "a: " * 5000
+
+
+def test_of_two_readings_the_one_with_fewer_english_words_is_meant():
+    found = Catalogue("zh", {"{1} has {2}": "{1} 有 {2}", "the row has {1} and is cut": "该行有 {1}，已截断"})
+    assert found.translate("a.tsv: the row has 3 and is cut") == "a.tsv：该行有 3，已截断"
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "expected"),
+    [
+        ("是 {1}。", {"1": "模型"}, "是模型。"),
+        ("去掉{1}，再试", {"1": "--lr"}, "去掉 --lr，再试"),
+        ("{1}损失", {"1": "MLM"}, "MLM 损失"),
+        ("{1} {2}", {"1": "a.tsv", "2": "（已读）"}, "a.tsv （已读）"),
+    ],
+)
+def test_values_are_spaced_as_chinese_and_latin_text(template: str, values: dict[str, str], expected: str):
+    assert with_values(template, values, values.keys()) == expected
+    assert with_values("没有文件 {1} 或", {"1": "数据"}, ()) == "没有文件 数据 或"  # a name keeps its spaces
 
 
 def test_catalogue_has_every_sentence_of_the_source():
@@ -65,6 +122,47 @@ def test_catalogue_has_every_sentence_of_the_source():
     known, found = read_catalogue(CATALOGUES / "zh.po"), sentences()
     assert not (missing := untranslated(known, found)), f"{len(missing)} without a translation: {missing[:5]}"
     assert not (gone := known.keys() - found.keys()), f"no longer in the source: {sorted(gone)[:5]}"
+
+
+@pytest.mark.parametrize("text", ["{1} is {2}", "{1}: {2}", "a number", "{:,} or more", "--lr {1}"])
+def test_extraction_of_short_texts(text: str):
+    """Two words are a sentence, one of them an article too; a template needs a word that is no function word."""
+    tree = ast.parse(f"raise KeelError({text!r})")
+    assert [found for found, _ in file_sentences(tree)] == {
+        "a number": ["a number"],
+        "{:,} or more": ["{1} or more"],
+        "--lr {1}": ["--lr {1}"],
+    }.get(text, [])
+
+
+@pytest.mark.parametrize("verb", ["", *declared_commands()])
+def test_help_has_no_english_sentence(capsys: pytest.CaptureFixture[str], verb: str):
+    """Templates are all translated, but a sentence may be joined from parts in a way that none of them matches."""
+    with suppress(SystemExit):
+        main([*verb.split(), "--help", "--lang", "zh"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("  keel ")]
+    assert not [line for line in lines if ENGLISH_RUN.search(line)]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "c.txt:7: this text is not valid utf-8 but probably cp1252: use --encoding cp1252",
+        "t.tsv: text in 'sentence', label in 'label'",
+        "t.csv: the columns of two texts are ambiguous: it has 'a'; name them with --text-column and --second-column",
+        "item 2 of the list: 14 duplicate examples (for example, of item 0 of the list): drop the copies with --clean "
+        "(finetune) or --fix (check)",
+        "accuracy 0.667 (0.000 to 1.000), binary F1 0.800 (0.000 to 1.000) on 3 examples",
+        "validation loss (n-gram): 6.004 -> 1.064",
+        "--steps must be a whole number, not 'many' (Number of optimizer steps)",
+        "--width: keel pretrain has no such flag; use --system.width",
+        "words.txt is empty: give a file of word vectors",
+        "the text looks like English: subwords (WordPiece), lowercased; change with --text.tokenizer words",
+    ],
+)
+def test_sentences_that_are_joined_at_run_time_have_no_english_words_left(sentence: str):
+    shown = translate(sentence, "zh")
+    assert english_words(shown) <= english_words(" ".join(KEPT_WORDS.findall(sentence))), shown
 
 
 def test_new_sentence_would_be_missed():

@@ -1,9 +1,12 @@
 """Tables as lines of text, by the columns that characters take on a terminal."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
+
+from keel.localization import Verbatim, translate
 
 COLUMNS = 80
 """Columns of a terminal."""
@@ -61,6 +64,15 @@ def wrapped_text(text: str, width: int) -> list[str]:
             line = ""
         line += unit if line else unit.lstrip()
     return [*lines, line.rstrip()] if line.strip() else lines
+
+
+def translated_lines(text: str, width: int = COLUMNS, *, first: str = "", further: str = "") -> list[str]:
+    """A sentence of Keel in the user's language as lines of at most `width` columns; with indents."""
+    shown = translate(text)
+    if shown == text:
+        return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further)
+    lines = wrapped_text(shown, width - len(further))
+    return [Verbatim(f"{further if number else first}{line}") for number, line in enumerate(lines)]
 
 
 def cut_text(text: str, width: int) -> str:

@@ -14,6 +14,7 @@ from keel.explain.layers.layer_features import refuse_one_layer
 from keel.explain.layers.layer_probing import probe_model
 from keel.explain.layers.layer_weights import Layers, LayersByTask, layer_weights, layers_by_task
 from keel.explain.layers.probe_curves import LayerProbes, ProbeCurve, percent_interval
+from keel.localization import gettext_noop
 from keel.metrics.bootstrap import Score
 from keel.model import Model
 from keel.report.charts import Bar, bars
@@ -199,7 +200,7 @@ def _layer_curve(scores: Sequence[Score]) -> LayerCurve:
 
 
 def _subtitle(curve: ProbeCurve) -> str:
-    return f"{curve.classes:,} classes of {curve.unit}s, majority {curve.majority:.1%}"
+    return f"{curve.classes:,} classes of {gettext_noop(curve.unit)}s, majority {curve.majority:.1%}"
 
 
 def _cell(score: Score) -> str:

@@ -9,8 +9,12 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from keel.data.notebook_html import html_table
 from keel.errors import for_caller
 from keel.events import pluralize
+from keel.localization import Verbatim, translate
+from keel.text_table import pad_right
 
 Severity = Literal["error", "warning", "note"]
+LENGTHS = ("median", "95% below", "longest")
+"""Names of values; those of other tables, such as counts of labels, are users' words."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
@@ -38,7 +42,7 @@ class Finding:
 
     def __str__(self) -> str:
         remedy = f": {self.remedy}" if self.remedy else ""
-        return f"{self.severity:8} {self.where}  {self.cause}{remedy}"
+        return f"{pad_right(translate(self.severity), 8)} {self.where}  {self.cause}{remedy}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +134,28 @@ class Report:
     def lines(self) -> Iterator[str]:
         """The report as text."""
         for name, facts in self.files.items():
-            yield name
-            yield from (f"  {fact + ':':19} {_text(value)}" for fact, value in facts.items())
+            yield Verbatim(name)
+            yield from (f"  {_fact(fact, value)}" for fact, value in facts.items())
         yield from self._language_lines()
         for finding in self._by_severity():
             yield str(finding)
         for fact, value in self.forecast.items():
-            yield f"{fact + ':':19} {_text(value)}"
+            yield _fact(fact, value)
         counts = Counter(finding.severity for finding in self.findings)
         yield f"{pluralize(counts['error'], 'error')}, {pluralize(counts['warning'], 'warning')}"
+
+
+def _fact(name: str, value: Any) -> str:
+    return Verbatim(f"{pad_right(translate(name) + ':', 19)} {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    """A value in the user's language; names of labels and columns stay."""
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{translate(name) if name in LENGTHS else name}: {_shown(each)}" for name, each in value.items()
+        )
+    return translate(_text(value))
 
 
 def _text(value: Any) -> str:

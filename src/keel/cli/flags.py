@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args
 from keel.config import SYNONYMS, Doc, help_of, parse_value
 from keel.errors import UsageError, flag_of
 from keel.formats.upgrades import DROPPED_SETTINGS, RENAMED_TASKS, new_names
-from keel.localization import gettext_noop, translate
+from keel.localization import english_words, gettext_noop, translate
 from keel.text_table import wrapped_text
 from keel.toml_files import read_toml
 
@@ -35,6 +35,7 @@ NEAR = 0.7
 """Similarity from which a flag is suggested; the dashes alone make flags similar."""
 DEFAULT = re.compile(r"(.*\S) \[(.*)\]", re.DOTALL)
 SECTION_FLAG = re.compile(r"^(--[a-z]+\.)([a-z0-9_-]+)")
+HEADING = re.compile(r"^([\u3400-\u9fff]+)(?::(?=\n)|： )", re.MULTILINE)
 EMPTY: Mapping[str, str] = {}
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
@@ -218,14 +219,19 @@ class HelpFormatter(argparse.HelpFormatter):
         super().start_section(translate(heading or ""))
 
     def add_text(self, text: str | None) -> None:
-        super().add_text(text and translate(text))
+        super().add_text(text and " ".join(translate(" ".join(part.split())) for part in text.split("\n\n")))
+
+    def format_help(self) -> str:
+        """The help, with a full-width colon after Chinese headings."""
+        return HEADING.sub(r"\1：", super().format_help())
 
     def _get_help_string(self, action: argparse.Action) -> str:
         """The text of a flag; its default in brackets may be a sentence of its own."""
         text = (action.help or "").replace("%%", "%")
         shown = translate(text)
-        if shown == text and (found := DEFAULT.fullmatch(text)):
-            shown = f"{translate(found[1])} [{translate(found[2])}]"
+        if found := DEFAULT.fullmatch(text):
+            default = translate(found[2]) if " " in found[2] else found[2]  # a single word is a value to type
+            shown = min(shown, f"{translate(found[1])} [{default}]", key=english_words)
         return shown.replace("%", "%%")
 
     def _split_lines(self, text: str, width: int) -> list[str]:

@@ -30,8 +30,9 @@ NO_SENTENCE = re.compile(
     r"</|/>|^\s*[.#]?[\w-]+ *\{(?!\d+[#?]?\})|^[#.][\w-]+ |^https?:|^[A-Z_]+=|^[\w.-]+:[\w.-]+$|^--[\w.]+ [A-Z]+$"
 )
 """Markup, rules of CSS, addresses."""
+ANY_WORD = re.compile(r"[A-Za-z][a-z']*")
 NUMBER = re.compile(r"[,+.\d]*[,dfg%]")
-FIELD = re.compile(r"\{[a-z_]+\}")
+FIELD = re.compile(r"\{[a-z_]*(?::[^{}]+)?\}")
 FUNCTION_WORDS = {
     "a",
     "an",
@@ -121,8 +122,37 @@ WORDS = (
         "minutes",
     ),
     *("or", "and", "characters", "class", "question", "answer", "passage", "length", "lr", "batch"),
+    *("heads", "embeddings", "subwords", "lowercased", "cased", "entity F1", "binary F1", "precision", "recall"),
+    *("contents", "padding", "encoding", "median", "95% below", "longest", "documents/s", "characters in each"),
+    *("line", "field", "commas", "tabs", "spaces", "semicolons", "target tokens", "ngrams", "pairs", "updates"),
+    *("English", "German", "French", "Spanish", "Russian", "Chinese", "Japanese", "Korean"),
+    *("No such file or directory", "Not a directory", "Is a directory", "Permission denied", "File exists"),
+    *("Read-only file system", "File name too long", "No space left on device", "Connection refused"),
+    *("{1} on {2#}", "{1#} to {2#}", "{1} left", "step {1#}/{2#}", "step {1#} of {2#}", "{1} in {2#} s", ", not {1}"),
+    *(
+        "[Errno {1#}] {2}",
+        "[Errno {1#}] {2}: {3}",
+        "{1#} passes of {2#}",
+        "{1#} pass of {2#}",
+        "{1#} of it is not {2}",
+    ),
+    *("{1#} or more and {2#} or less", "the following arguments are required: {1}", "argument {1}: {2}"),
+    *("expected one argument", "expected at least one argument", "invalid choice: {1} (choose from {2})"),
+    *("95% interval", "pre-train", "fine-tune", "memory", "texts/s", "by label", "by entity type", "by length"),
+    *(
+        "{1#} x {2#}",
+        "{1} ({2#}) by {3}",
+        "{1#} in {2#}",
+        "{1#} MB in {2}",
+        "log-odds of {1} {2#}",
+        "{1#} to the first token",
+        "{1#} to [SEP]",
+        "{1#} each",
+    ),
+    *("not allowed with argument {1}", "ignored explicit argument {1}", "invalid int value: {1}"),
 )
-"""Words that stand alone: facts, heads of tables, axes, values of sentences."""
+"""Words that stand alone: facts, heads of tables, axes, values of sentences; what the operating system answers; and
+templates of scores and progress, which have no word of their own that would tell them from other text."""
 
 
 def sentences() -> dict[str, str]:
@@ -147,7 +177,7 @@ def file_sentences(tree: ast.Module) -> Iterator[tuple[str, str]]:
             case ast.ClassDef():
                 yield from ((" ".join(text.split()), "") for text in _field_texts(node))
             case ast.FunctionDef(decorator_list=[ast.Call(func=ast.Name(id="command")), *_]):
-                yield (ast.get_docstring(node) or "").partition("\n")[0], ""
+                yield from ((" ".join(part.split()), "") for part in (ast.get_docstring(node) or "").split("\n\n"))
             case ast.Call() if _name(node.func) in SENTENCE_CALLS:
                 yield from _arguments(node)
             case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id=name), *_]) if name in SENTENCE_CALLS:
@@ -168,8 +198,11 @@ def _is_repr(node: ast.AST) -> bool:
 
 def is_sentence(text: str) -> bool:
     """Whether a string or template is something to read, not a name, a pattern or markup."""
-    least = 1 if VALUE.search(text) else 2  # "layer {1}" is one; "{1} of {2}" could be a user's text
-    return len(content_words(text)) >= least and " " in text and not NO_SENTENCE.search(text)
+    if VALUE.search(text):
+        enough = bool(content_words(text))  # "layer {1}" is one; "{1} of {2}" could be a user's text
+    else:
+        enough = len(ANY_WORD.findall(text)) >= 2 and bool(WORD.search(text))  # "a number"
+    return enough and " " in text and not NO_SENTENCE.search(text)
 
 
 def content_words(text: str) -> list[str]:
@@ -201,6 +234,8 @@ def _value_kind(value: ast.FormattedValue) -> str:
     match value:
         case ast.FormattedValue(value=ast.IfExp()):
             return "?"
+        case ast.FormattedValue(value=ast.Call(func=ast.Name(id="gettext_noop"))):
+            return "?"
         case ast.FormattedValue(value=ast.Call(func=ast.Name(id="len" | "pluralize"))):
             return "#"
         case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=str(spec)), *_])):
@@ -218,7 +253,10 @@ def _arguments(call: ast.Call) -> Iterator[tuple[str, str]]:
             yield f"{{1#}} {nouns[1] if nouns[1:] else f'{nouns[0]}s'}", "a count"
         return
     for argument in given:
+        parts = {part for node in ast.walk(argument) if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in ast.walk(argument):
+            if node in parts:
+                continue
             found = _template(node)
             if found and content_words(found[0]):
                 yield found

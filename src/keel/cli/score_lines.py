@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keel.explain.vector_benchmarks import Analogies
-from keel.localization import translate, translated
+from keel.localization import Verbatim, gettext_noop, translate, translated
 from keel.metrics.scores import LabelSuspects, PredictionError, Scores
 from keel.text_table import aligned_lines, cut_characters
 
@@ -27,7 +27,8 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if scores.slices:
         head, rows = scores.slice_rows()
         yield f"\n{translate(f'by {scores.sliced_by}')}"
-        yield from aligned_lines([["", *translated(head[1:])], *([_shortened(row[0]), *row[1:]] for row in rows)])
+        rows = [["", *translated(head[1:])], *([_shortened(row[0]), *row[1:]] for row in rows)]
+        yield from map(Verbatim, aligned_lines(rows))
     if scores.suspects is not None:
         yield from _suspect_lines(scores.suspects)
         return
@@ -38,7 +39,7 @@ def score_lines(scores: Scores) -> Iterator[str]:
     if scores.errors:
         yield "\nmost confident errors"
     for error in scores.errors[:SHOWN_ERRORS]:
-        yield _error_line(error, "predicted as", error.predicted or "an empty text")
+        yield _error_line(error, translate("predicted as"), error.predicted or translate("an empty text"))
 
 
 def _shortened(name: str) -> str:
@@ -50,12 +51,12 @@ def _suspect_lines(suspects: LabelSuspects) -> Iterator[str]:
     shown = f", the {len(suspects.found)} most likely" if suspects.total > len(suspects.found) else ""
     yield f"\nlikely label errors: {suspects.total:,} of {suspects.count:,} labels{shown}"
     for each in suspects.found:
-        yield _error_line(each, "is rather", each.predicted or "no label")
+        yield _error_line(each, translate("is rather"), each.predicted or translate("no label"))
 
 
 def _error_line(error: PredictionError, relation: str, predicted: Any) -> str:
     texts = error.text if error.second is None else f"{error.text} | {error.second}"
-    return f"{error.where}: {error.label} {relation} {predicted} ({error.confidence:.2f}): {texts[:100]}"
+    return Verbatim(f"{error.where}: {error.label} {relation} {predicted} ({error.confidence:.2f}): {texts[:100]}")
 
 
 def _label_lines(scores: Scores) -> Iterator[str]:
@@ -64,10 +65,11 @@ def _label_lines(scores: Scores) -> Iterator[str]:
     unit = "entity type" if scores.main == "entity_f1" else "label"
     title = f"by {unit}"
     if len(rows) > SHOWN_LABELS:
-        title = f"the {SHOWN_LABELS} of {len(rows)} {unit}s with the lowest F1 (all of them with --json or --out)"
+        shown = f"the {SHOWN_LABELS} of {len(rows)} {gettext_noop(unit)}s with the lowest F1"
+        title = f"{shown} (all of them with --json or --out)"
         rows = sorted(rows, key=lambda row: (float(row[3]), -int(row[4])))[:SHOWN_LABELS]
     yield f"\n{title}"
-    yield from aligned_lines([["", *translated(("precision", "recall", "F1", "support"))], *rows])
+    yield from map(Verbatim, aligned_lines([["", *translated(("precision", "recall", "F1", "support"))], *rows]))
 
 
 def _confusion_lines(scores: Scores) -> Iterator[str]:
@@ -75,7 +77,7 @@ def _confusion_lines(scores: Scores) -> Iterator[str]:
     if len(scores.names) <= LARGEST_CONFUSION:
         yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
         rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
-        yield from aligned_lines([["", *scores.names], *rows])
+        yield from map(Verbatim, aligned_lines([["", *scores.names], *rows]))
     elif scores.confused:
         yield "\nmost frequent confusions"
     for pair in scores.confused[:SHOWN_CONFUSIONS] if len(scores.names) > LARGEST_CONFUSION else ():

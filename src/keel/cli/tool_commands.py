@@ -25,6 +25,8 @@ FILES = (
 FIX = "Write a cleaned copy (csv, tsv, jsonl): labels merged by case, spaces and .0, no empty or duplicate rows."
 SOURCE = "A Hugging Face folder (pickled weights too), a fastText or ELMo model, or a word vector file."
 SUFFIXES = ", ".join(sorted({suffix for each in FORMATS for suffix in each.suffixes}))
+NAMES_OF_SETTINGS = ("shape", "not default", "recipe")
+"""Facts whose values are settings, by the names that flags have."""
 FOLDER = "A folder of a model, a run or tokens, or a word vector file; without it, this machine."
 
 
@@ -75,7 +77,10 @@ def convert(options: Namespace, console: Console) -> Answer:
 def info(options: Namespace, console: Console) -> Answer:
     """Describe a model, a run, tokens, a word vector file or this machine."""
     facts = describe(options.folder)
-    lines = [f"{pad_right(f'{translate(name)}:', 15)} {translate(str(value))}" for name, value in facts.items()]
+    lines: list[str] = []
+    for name, value in facts.items():
+        shown = str(value) if name.startswith(NAMES_OF_SETTINGS) else translate(str(value))
+        lines.append(f"{pad_right(f'{translate(name)}:', 15)} {shown}")
     return Answer(lines=lines, data=facts)
 
 

@@ -8,6 +8,7 @@ from keel.data.table_files import read_rows
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, note
+from keel.localization import gettext_noop
 
 SEPARATOR_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 SEPARATOR_ROWS = 1000
@@ -41,7 +42,7 @@ def choose_separator(
     if len(others) != 1:
         return ","
     shown = "tabs" if others[0] == "\t" else repr(others[0])
-    note(on_event, f"{name}: columns are separated by {shown} (change with --separator)")
+    note(on_event, f"{name}: columns are separated by {gettext_noop(shown)} (change with --separator)")
     return others[0]
 
 

@@ -24,6 +24,7 @@ from keel.data.text_encodings import (
 )
 from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, ignore, note, pluralize
+from keel.localization import gettext_noop
 
 File = TypeVar("File", bound=IO[Any])
 
@@ -85,7 +86,7 @@ def invalid_text(location: str, encoding: str, line: str = "") -> KeelError:
 
 def long_field(location: str, kind: str = "line") -> KeelError:
     """The error for a line or field above MAX_LINE."""
-    what = f"this {kind} has more than {MAX_LINE:,} characters"
+    what = f"this {gettext_noop(kind)} has more than {MAX_LINE:,} characters"
     return KeelError(f"{location}: {what}: split it, or check whether line breaks were lost")
 
 

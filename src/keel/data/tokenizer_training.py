@@ -22,6 +22,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
+from keel.localization import gettext_noop
 
 MIN_PAIR_COUNT = 10
 """Minimum count of a BPE merge where no vocabulary size is requested: rarer tokens are hardly trained, and of Chinese,
@@ -94,16 +95,23 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     else:
         texts, total, held = _sample_corpus(corpus, settings.sample, settings.seed, on_event)
         part = "all" if held == total else f"a sample (seed {settings.seed}, {held / 1e6:.1f} MB) of"
-        note(on_event, f"tokenizer training on {part} {total / 1e6:.1f} MB of text")
+        note(on_event, f"tokenizer training on {gettext_noop(part)} {total / 1e6:.1f} MB of text")
     if settings.kind == "auto" and corpus.languages:
         case = "lowercased" if lowercase else "cased"
-        note(on_event, f"one vocabulary for all languages (WordPiece), {case}; change with --text.lowercase yes|no")
+        note(
+            on_event,
+            f"one vocabulary for all languages (WordPiece), {gettext_noop(case)}; change with --text.lowercase yes|no",
+        )
     elif settings.kind == "auto":
         name = language_name("\n".join(lines[0] for lines in texts[:100]))
-        what = "Chinese: characters, and subwords of Latin words" if name == "Chinese" else f"{name}: subwords"
+        what = (
+            "Chinese: characters, and subwords of Latin words"
+            if name == "Chinese"
+            else f"{gettext_noop(name)}: subwords"
+        )
         case = "lowercased" if lowercase else "cased"
         settings_text = "--text.tokenizer wordpiece|bpe|words|characters and --text.lowercase yes|no"
-        note(on_event, f"the text looks like {what} (WordPiece), {case}; change with {settings_text}")
+        note(on_event, f"the text looks like {what} (WordPiece), {gettext_noop(case)}; change with {settings_text}")
     frequent = kind == "bpe" and settings.frequent_pairs
     min_count = MIN_PAIR_COUNT if frequent else settings.min_count
     size = settings.vocab_size

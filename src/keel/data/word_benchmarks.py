@@ -14,6 +14,7 @@ from keel.data.label_kinds import Regression
 from keel.data.text_files import open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note, pluralize
+from keel.localization import gettext_noop
 
 LONG_LINE = 10_000
 """Characters that no line of a benchmark has."""
@@ -114,7 +115,9 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore, encoding: str = "au
     free = [column for column in range(width) if not numeric[column] and single[column]]
     variety = {column: len({row[column] for row in rows}) for column in free}
     if len(variety) < 2 or not any(numeric):
-        raise KeelError(f"{path}: two columns of words and one of numbers are needed, separated by {separator}")
+        raise KeelError(
+            f"{path}: two columns of words and one of numbers are needed, separated by {gettext_noop(separator)}"
+        )
     first, second = sorted(sorted(variety, key=lambda column: -variety[column])[:2])
     value = next(column for column in [*range(second, width), *range(second)] if numeric[column])
     header = not _is_number(rows[0][value])
@@ -130,7 +133,11 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore, encoding: str = "au
     if all(WORD_CLASS.search(word) for pair in pairs for word in (pair.text, pair.second or "")):
         pairs = [Example(pair.text[:-2], (pair.second or "")[:-2], pair.label, pair.location) for pair in pairs]
     names = [f"{column + 1} ({rows[0][column]!r})" if header else str(column + 1) for column in (first, second, value)]
-    columns = f"words in columns {names[0]} and {names[1]}, score in column {names[2]}, separated by {separator}"
+    first_name, second_name, score = names
+    columns = (
+        f"words in columns {first_name} and {second_name}, score in column {score}, "
+        f"separated by {gettext_noop(separator)}"
+    )
     note(on_event, f"{path}: {columns}")
     return columns, Examples.of(pairs, Regression(), str(path))
 

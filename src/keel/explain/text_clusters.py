@@ -5,7 +5,6 @@ k-means++ starts (Arthur & Vassilvitskii 2007), silhouette (Rousseeuw 1987), cla
 
 import math
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from keel.data.tagged_sentences import split_words
 from keel.errors import KeelError, UsageError
 from keel.events import pluralize
 from keel.explain.nearest_neighbors import unit_vectors
-from keel.text_table import COLUMNS, TextLines, cut_characters
+from keel.localization import Verbatim, gettext_noop, translate
+from keel.text_table import TextLines, cut_characters, translated_lines
 
 MAX_CLUSTERS = 20
 """The largest number of clusters that "auto" tries."""
@@ -82,7 +82,8 @@ class Clusters(TextLines):
         """Note that the clusters overlap; empty otherwise."""
         if len(self.clusters) < 2 or self.silhouette >= WEAK:
             return ""
-        return f"weak clusters (silhouette {self.silhouette:.2f}; separate ones are near 1): the {self.unit}s overlap"
+        what = f"weak clusters (silhouette {self.silhouette:.2f}; separate ones are near 1)"
+        return f"{what}: the {gettext_noop(self.unit)}s overlap"
 
     def lines(self) -> list[str]:
         """For each cluster its size, typical words and examples."""
@@ -90,12 +91,12 @@ class Clusters(TextLines):
         lines = [f"{what} by {self.model}, mean silhouette {self.silhouette:.3f}"]
         for number, each in enumerate(self.clusters, 1):
             words = ", ".join(word.word for word in each.words)
-            lines += ["", f"{number}  {pluralize(each.size, self.unit)}: {words}"]
+            lines += ["", Verbatim(f"{number}  {translate(pluralize(each.size, self.unit))}: {words}")]
             if self.unit == "text":
-                lines += [f"   {_excerpt(example)}" for example in each.examples]
+                lines += [Verbatim(f"   {_excerpt(example)}") for example in each.examples]
         if self.tried:
             shown = ", ".join(f"{count}: {value:.3f}" for count, value in self.tried.items())
-            lines += ["", *textwrap.wrap(f"silhouette by number of clusters: {shown}", COLUMNS)]
+            lines += ["", *translated_lines(f"silhouette by number of clusters: {shown}")]
         return [*lines, "", self.note] if self.note else lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,9 +131,9 @@ def cluster_texts(
     units, lengths = unit_vectors(vectors)
     if (zero := np.flatnonzero(lengths == 0)).size:
         what = f"{model} has no vector for {texts[zero[0]]!r:.60}"
-        raise KeelError(f"{what}, whose words it does not know: leave out such {unit}s ({len(zero):,})")
+        raise KeelError(f"{what}, whose words it does not know: leave out such {gettext_noop(unit)}s ({len(zero):,})")
     if len(texts) < 2:
-        raise UsageError(f"clusters need two {unit}s or more, not {len(texts)}")
+        raise UsageError(f"clusters need two {gettext_noop(unit)}s or more, not {len(texts)}")
     different = len(np.unique(units, axis=0))
     largest = min(different, MOST_CLUSTERS)
     if count != "auto" and not 1 <= count <= largest:

@@ -11,6 +11,7 @@ from keel.events import OnEvent, ignore, pluralize
 from keel.explain.nearest_neighbors import unit_vectors
 from keel.explain.projection import NAMES, ProjectionMethod, project
 from keel.explain.text_clusters import Clusters, cluster_texts
+from keel.localization import gettext_noop
 
 FEW = 200
 """Points up to which "auto" is PCA."""
@@ -62,7 +63,7 @@ def map_vectors(
     "auto" is PCA up to 200 points, UMAP above.
     """
     if len(names) > MOST_POINTS:
-        raise UsageError(f"a map of {len(names):,} {unit}s is too large: show {MOST_POINTS:,} or fewer")
+        raise UsageError(f"a map of {len(names):,} {gettext_noop(unit)}s is too large: show {MOST_POINTS:,} or fewer")
     method: ProjectionMethod = ("umap" if len(names) > FEW else "pca") if by == "auto" else by
     units, _ = unit_vectors(vectors)
     points, explained_variance = project(units, method, seed, on_event)

@@ -13,6 +13,7 @@ from keel.data.examples import Examples
 from keel.data.notebook_html import html_table
 from keel.errors import KeelError
 from keel.events import pluralize
+from keel.localization import gettext_noop
 from keel.metrics.bootstrap import Score
 
 ERRORS = 20
@@ -151,7 +152,7 @@ class Scores:
         if (total := int(table.sum())) < MIN_COLLAPSED or len(predicted) > 1 or len(true) < 2:
             return ""
         unit, name = "examples" if total == self.count else "words", self.names[predicted[0]]
-        what = f"the model predicts {name!r} for all {total:,} {unit}"
+        what = f"the model predicts {name!r} for all {total:,} {gettext_noop(unit)}"
         if self.main == "entity_f1" and unit == "words" and name != "O":  # a type stands for its tags, B-LOC and I-LOC
             what = f"the model predicts that all {total:,} words are part of {name!r}"
         return f"{what}: try more --epochs, another --lr, or a model pre-trained on more text"

@@ -135,7 +135,7 @@ def head_numbers(layers: Sequence[int], heads: Sequence[int], shares: np.ndarray
     for (layer, head), share, (x, y) in zip(product(layers, heads), shares.ravel().tolist(), corners, strict=True):
         opacity = max(0.0, share / largest)
         place = {"x": x, "y": y, "width": CELL, "height": CELL_HEIGHT, "fill_opacity": f"{opacity:.3f}"}
-        name = f"layer {layer}, head {head}: {share:.3f}"
+        name = translate(f"layer {layer}, head {head}: {share:.3f}")
         svg.append(tag("rect", tag("title", name), class_="mark", **place))
         kind = "on-better" if opacity > 0.55 else None
         text = {"x": x + CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
@@ -159,14 +159,14 @@ def signed_heads(
     for (layer, head), (value, is_decided), (x, y) in zip(product(layers, heads), numbers, corners, strict=True):
         size = {"width": SIGNED_CELL - 2, "height": CELL_HEIGHT - 2}
         opacity = f"{0.75 * abs(value) / largest:.3f}"
-        hint = tag("title", f"layer {layer}, head {head}: {100 * value:+.2f}%")
+        hint = tag("title", translate(f"layer {layer}, head {head}: {100 * value:+.2f}%"))
         kind = "fill0" if value > 0 else "fill1"
         svg.append(tag("rect", hint, class_=kind, x=x + 1, y=y + 1, fill_opacity=opacity, **size))
         if is_decided:
             svg.append(tag("rect", class_="box", style="fill: none", x=x + 1, y=y + 1, **size))
         text = {"x": x + SIGNED_CELL / 2, "y": y + 16.5, "text_anchor": "middle", "pointer_events": "none"}
         svg.append(tag("text", f"{100 * value:+.1f}", class_="small", **text))
-    legend = f"blue: {positive}; orange: {negative}; border: interval without 0"
+    legend = translate(f"blue: {positive}; orange: {negative}; border: interval without 0")
     svg.append(tag("text", legend, class_="faint", x=TABLE_LEFT, y=TABLE_TOP + CELL_HEIGHT * len(layers) + 20))
     return svg
 
@@ -177,7 +177,7 @@ def _head_table(
     """A table with the names of layers and heads, and room `below`; and the upper left corner (x, y) of each cell."""
     width, height = TABLE_LEFT + cell * len(heads), TABLE_TOP + CELL_HEIGHT * len(layers)
     svg = tag("svg", viewBox=f"0 0 {width} {height + below}", role="img", style=f"max-width: {width}px")
-    svg.append(tag("text", translate("head"), class_="faint", x=TABLE_LEFT - 8, y=16, text_anchor="end"))
+    svg.append(tag("text", translate("heads"), class_="faint", x=TABLE_LEFT - 8, y=16, text_anchor="end"))
     xs = [TABLE_LEFT + cell * column for column in range(len(heads))]
     ys = [TABLE_TOP + CELL_HEIGHT * row for row in range(len(layers))]
     for head, x in zip(heads, xs, strict=True):

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from keel.errors import KeelError
+from keel.localization import translate
 from keel.report.attention_charts import thumbnail
 from keel.report.html_page import Page, page_asset, tag
 
@@ -133,7 +134,7 @@ def _head_view(view: HeadWeights) -> Element:
     directions = ("from", "Attention from the token"), ("to", "Attention to the token")
     buttons = (tag("button", label, type="button", data_direction=name) for name, label in directions)
     parts = [
-        tag("h2", f"Layer {view.layers[0]}, head {view.heads[0]}", id="chosen"),
+        tag("h2", translate(f"Layer {view.layers[0]}, head {view.heads[0]}"), id="chosen"),
         tag("p", *buttons, class_="choices"),
         tag("p", "", id="read", aria_live="polite"),
     ]
@@ -150,10 +151,10 @@ def _head_view(view: HeadWeights) -> Element:
 def _head_buttons(view: HeadWeights) -> Element:
     """A table of buttons with small pictures, one per head."""
     columns = (tag("th", str(head), scope="col") for head in view.heads)
-    rows = [tag("tr", tag("th", "head", scope="col"), *columns)]
+    rows = [tag("tr", tag("th", translate("heads"), scope="col"), *columns)]
     number = 0
     for layer, line, titles in zip(view.layers, view.weights, view.titles, strict=True):
-        cells: list[Element] = [tag("th", f"layer {layer}", scope="row")]
+        cells: list[Element] = [tag("th", translate(f"layer {layer}"), scope="row")]
         for matrix, title in zip(line, titles, strict=True):
             picture = tag("img", src=thumbnail(matrix), alt=title)
             button = tag("button", picture, type="button", title=title, data_head=number)

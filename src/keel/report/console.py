@@ -78,18 +78,18 @@ class Console:
             for name, value in event.items()
             if name.endswith("_per_second")
         ]
-        text = "  ".join([losses(event), f"lr {event['lr']:.1e}", *speeds])
+        text = "  ".join(map(translate, [losses(event), f"lr {event['lr']:.1e}", *speeds]))
+        left = translate(f"{clock(event['seconds_left'])} left")
         if self.notebook:
             self.cell = self.cell or NotebookBar()
-            self.cell.update(step, steps, f"{text}  {clock(event['seconds_left'])} left")
+            self.cell.update(step, steps, f"{text}  {left}")
             self.cell = None if step == steps else self.cell
             return
         if not self.stream.isatty():
-            left = clock(event["seconds_left"])
-            self._log_line(f"step {step:,}/{steps:,}  {text}  {left} left", last=step == steps)
+            self._log_line(f"{translate(f'step {step:,}/{steps:,}')}  {text}  {left}", last=step == steps)
             return
         bar = self.bar = self.bar or self._new_bar(steps)
-        bar.update(bar.task_ids[0], completed=step, total=steps, text=text, left=clock(event["seconds_left"]))
+        bar.update(bar.task_ids[0], completed=step, total=steps, text=text, left=left)
         if step == steps:
             self._close_bar()
 
@@ -99,7 +99,7 @@ class Console:
         finished = done == total and self.bar is None
         if finished or self.notebook or not self.stream.isatty():  # elsewhere the notes on cells are enough
             return
-        left = "?" if seconds is None else clock(seconds)
+        left = translate(f"{'?' if seconds is None else clock(seconds)} left")
         bar = self.bar = self.bar or self._new_bar(total)
         bar.update(bar.task_ids[0], completed=done, total=total, text=event["running"], left=left)
         if done == total:
@@ -115,7 +115,7 @@ class Console:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.table import Column
 
-        texts = (TextColumn("{task.fields[text]}"), TextColumn("{task.fields[left]} left"))
+        texts = (TextColumn("{task.fields[text]}"), TextColumn("{task.fields[left]}"))
         count = MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(steps)) + 1))
         bar = Progress(BarColumn(12), count, *texts, console=Terminal(file=self.stream))
         bar.add_task("", total=steps, text="", left="")

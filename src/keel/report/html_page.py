@@ -10,7 +10,7 @@ from typing import Any, Literal
 from xml.etree.ElementTree import Element, tostring
 
 from keel.errors import KeelError, UsageError
-from keel.localization import language, translate, translated
+from keel.localization import language, translate, translate_sentence, translated
 from keel.report.page_style import CSS, STANDALONE_CSS
 from keel.report.printed_picture import print_picture, require_printer
 
@@ -157,12 +157,25 @@ class Page:
             tag("title", self.title),
             tag("style", CSS + self._style),
         )
+        translate_texts(self._main)
         document = tag("html", head, tag("body", self._main, *self._scripts), lang=language())
         return "<!DOCTYPE html>\n" + tostring(document, encoding="unicode", method="html") + "\n"
 
     def write(self, path: Path) -> Path:
         """Write the file atomically."""
         return write_text(path, self.render())
+
+
+def translate_texts(root: Element) -> None:
+    """Translate sentences in the texts and titles of an element and all elements in it."""
+    if language() == "en":
+        return
+    for element in root.iter():
+        element.text = element.text and translate_sentence(element.text)
+        element.tail = element.tail and translate_sentence(element.tail)
+        for name in ("title", "alt", "aria-label"):
+            if shown := element.get(name):
+                element.set(name, translate_sentence(shown))
 
 
 def picture_file(path: str | Path) -> Path:
@@ -187,6 +200,7 @@ def render_picture(picture: Element) -> str:
     for name, size in (("width", width), ("height", height)):
         standalone.attrib.setdefault(name, size)
     standalone.extend([tag("style", STANDALONE_CSS), *picture])
+    translate_texts(standalone)
     return tostring(standalone, encoding="unicode") + "\n"
 
 

@@ -58,7 +58,7 @@ def mix_chart(rows: Sequence[MixRow]) -> Element:
                 continue
             weight, x = row.weights[number], left + CELL * column
             square = {"x": x + 0.5, "y": y + 0.5, "width": CELL - 1.0, "height": CELL_HEIGHT - 1.0, "rx": 2}
-            title = tag("title", f"{row.name}, layer {number}: {weight:.3f}")
+            title = tag("title", translate(f"{row.name}, layer {number}: {weight:.3f}"))
             svg.append(tag("rect", title, class_="mark", fill_opacity=f"{weight / largest:.3f}", **square))
             kind = "on-better" if weight > 0.55 * largest else None
             text = {"x": x + CELL / 2, "y": baseline - 1, "text_anchor": "middle", "pointer_events": "none"}
@@ -67,7 +67,7 @@ def mix_chart(rows: Sequence[MixRow]) -> Element:
             svg.append(tag("text", f"{number:.2f}", x=edge, y=baseline, text_anchor="end"))
         spread = (row.center - numbers[0]) / ((numbers[-1] - numbers[0]) or 1)
         x = left + CELL * (0.5 + spread * (len(numbers) - 1))
-        title = tag("title", f"{row.name}: center of gravity {row.center:.2f}")
+        title = tag("title", translate(f"{row.name}: center of gravity {row.center:.2f}"))
         svg.append(tag("circle", title, class_="dot", cx=x, cy=y + CELL_HEIGHT - 3.5, r=2.6))
     return svg
 
@@ -142,7 +142,7 @@ def _draw_panel(group: Element, panel: ProbePanel, width: float) -> None:
         group.append(_line(pixels, f"{panel.task}: {name}", colour, dashes))
         best = max(range(len(pixels)), key=curve.values.__getitem__)
         for index, ((x, y), layer, value) in enumerate(zip(pixels, panel.layers, curve.values, strict=True)):
-            title = tag("title", f"{panel.task}, {name}, layer {layer}: {value:.1%}")
+            title = tag("title", translate(f"{panel.task}, {name}, layer {layer}: {value:.1%}"))
             shown = index == best and name == "task"
             opacity = None if shown else "0"  # a tooltip alone
             group.append(tag("circle", title, class_=f"fill{colour}", cx=x, cy=y, r=3.6, opacity=opacity))

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from keel.localization import translate
 from keel.report.html_page import Page, page_asset, tag
 from keel.report.tensor_figure import network_map, parts_of
 
@@ -29,7 +30,7 @@ def tensor_page(found: Mapping[str, Any]) -> Page:
     page.add(
         tag(
             "div",
-            tag("nav", id="list", aria_label="Tensors of this step"),
+            tag("nav", id="list", aria_label=translate("Tensors of this step")),
             tag("section", *_tensor_view(), id="tensor", aria_live="polite"),
             tag("aside", *maps, tag("p", "", id="layer", class_="quiet"), tag("div", id="candidates")),
             class_="trace",

@@ -15,8 +15,9 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.explain.attributions.prediction_layouts import NamedText
 from keel.explain.attributions.prediction_scores import Baseline, EmbeddedPrediction, PredictionScores, score_prediction
+from keel.localization import Verbatim, translate
 from keel.model import Model
-from keel.text_table import TextLines, cut_text, pad_left, signed
+from keel.text_table import TextLines, cut_text, pad_left, pad_right, signed
 
 Method = Literal["auto", "gradients", "occlusion"]
 STEPS = 64
@@ -79,10 +80,11 @@ class Curves:
     def lines(self) -> list[str]:
         means, deviations = np.mean(self.random_areas, axis=0), np.std(self.random_areas, axis=0)
         rows = (("deletion", self.deletion_area, "low"), ("insertion", self.insertion_area, "high"))
-        return [
-            f"{name:9} area {area:.3f}, random order {mean:.3f} ± {deviation:.3f} ({wanted} is good)"
-            for (name, area, wanted), mean, deviation in zip(rows, means, deviations, strict=True)
-        ]
+        lines: list[str] = []
+        for (name, area, wanted), mean, deviation in zip(rows, means, deviations, strict=True):
+            curve, good = pad_right(translate(name), 9), translate(wanted)
+            lines.append(f"{curve} area {area:.3f}, random order {mean:.3f} ± {deviation:.3f} ({good} is good)")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         random = np.mean(self.random_areas, axis=0).tolist()
@@ -170,7 +172,7 @@ class Explanation(TextLines):
             bar = round(BAR * abs(word.attribution) / largest)
             left, right = ("-" * bar, "") if word.attribution < 0 else ("", "+" * bar)
             name, value = cut_text(word.word, width), signed(word.attribution, largest)
-            lines.append(f"{pad_left(name, width)} {value:>8} {left:>{BAR}}|{right}".rstrip())
+            lines.append(Verbatim(f"{pad_left(name, width)} {value:>8} {left:>{BAR}}|{right}".rstrip()))
         if len(self.words) > len(shown):
             lines.append(f"showing the {len(shown)} strongest of {len(self.words):,} words: --json prints all")
         lines += [*self.check(), self.cost()]

@@ -1,6 +1,5 @@
 """What a model connects with two pronouns: occupations, sets of words, and attention."""
 
-import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +7,7 @@ from keel.explain.bias.bias_templates import Pair
 from keel.explain.bias.pronoun_attention import PronounAttention
 from keel.explain.bias.pronoun_scores import PronounScores
 from keel.explain.bias.word_associations import AssociationTest
-from keel.text_table import COLUMNS, TextLines
+from keel.text_table import TextLines, translated_lines
 
 CAUTION = (
     "Such scores describe this model on these sentences and words. They do not show how it treats people in a task, "
@@ -40,7 +39,7 @@ class BiasReport(TextLines):
         if self.attention is not None:
             parts.append(self.attention.lines())
         separated = [line for part in parts for line in [*part, ""]]
-        return [self.model, "", *separated, *textwrap.wrap(CAUTION, COLUMNS)]
+        return [self.model, "", *separated, *translated_lines(CAUTION)]
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -3,7 +3,6 @@
 How a generated text was chosen, candidate by candidate, is another trace: `generation/decoding_trace.py`.
 """
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,7 @@ from keel.errors import KeelError
 from keel.events import pluralize
 from keel.explain.trace.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
 from keel.model import Candidate
-from keel.text_table import COLUMNS, TextLines, aligned_lines, cut_text
+from keel.text_table import TextLines, aligned_lines, cut_text, translated_lines
 
 MAX_TENSORS = 3_000
 """Tensors of one trace; decoding stops before a step that would exceed it."""
@@ -195,14 +194,14 @@ class TensorTrace(TextLines):
             before = kinds
             lines += [] if repeats else [""]
             title = f"{number}. {step.title}" if self.steps[1:] else step.title
-            lines += textwrap.wrap(f"{title}; {step.summary()}" if step.summary() else title, COLUMNS)
+            lines += translated_lines(f"{title}; {step.summary()}" if step.summary() else title)
             if layer:
                 chosen = [] if repeats else [tensor for tensor in step.tensors if tensor.layer == layer]
                 lines += [line for tensor in chosen for line in _described(tensor)]
             elif not repeats:
                 lines += _table(step.tensors, None if everything else 1)
         if self.explanations:
-            lines += ["", *(part for each in self.explanations for part in textwrap.wrap(each, COLUMNS))]
+            lines += ["", *(part for each in self.explanations for part in translated_lines(each))]
         if not everything and not layer:
             lines += ["", "--layer N: one layer with meanings; --all: all tensors; --out FILE.html: a page"]
         return lines
@@ -260,7 +259,7 @@ def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
 
 def _described(tensor: TracedTensor) -> Iterator[str]:
     yield f"  {tensor.kind.name}  {_sizes(tensor)}  [{', '.join(tensor.kind.axes)}]"
-    yield from textwrap.wrap(tensor.kind.meaning, COLUMNS, initial_indent="      ", subsequent_indent="      ")
+    yield from translated_lines(tensor.kind.meaning, first="      ", further="      ")
     if tensor.kind.formula:
         yield f"      {tensor.kind.formula}"
     found = tensor.statistics

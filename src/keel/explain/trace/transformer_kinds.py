@@ -6,6 +6,7 @@ Those of attention are in `attention_kinds`.
 from typing import NamedTuple
 
 from keel.explain.trace.tensor_trace import TensorKind
+from keel.localization import gettext_noop
 from keel.nn.transformer_blocks import TransformerBlock
 
 BATCH, TOKENS, WIDTH, VOCABULARY = "batch", "tokens", "width", "vocabulary"
@@ -142,7 +143,7 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
     if pre_norm:
         return SublayerKinds(
             norm=TensorKind(
-                name=f"{name} norm",
+                name=f"{gettext_noop(name)} norm",
                 axes=VECTORS,
                 meaning="Each vector gets mean 0, variance 1, a learned scale and shift.",
                 formula="LayerNorm(X)",
@@ -150,7 +151,7 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
                 sources=(before,),
             ),
             residual=TensorKind(
-                name="layer output" if last else f"{name} residual",
+                name="layer output" if last else f"{gettext_noop(name)} residual",
                 axes=VECTORS,
                 meaning=f"The residual stream: what came in, plus what {name} adds. {stream}".rstrip(),
                 formula="X + Sublayer(LayerNorm(X))",
@@ -161,7 +162,7 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
         )
     return SublayerKinds(
         residual=TensorKind(
-            name=f"{name} residual",
+            name=f"{gettext_noop(name)} residual",
             axes=VECTORS,
             meaning=f"The input of {name} plus its output (residual connection).",
             formula="X + Sublayer(X)",
@@ -169,12 +170,12 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
             sources=(before, output),
         ),
         norm=TensorKind(
-            name="layer output" if last else f"{name} norm",
+            name="layer output" if last else f"{gettext_noop(name)} norm",
             axes=VECTORS,
             meaning=f"The sum: each vector gets mean 0, variance 1, a learned scale and shift. {stream}".rstrip(),
             formula="LayerNorm(X + Sublayer(X))",
             part=f"add & norm {number}",
-            sources=(f"{name} residual",),
+            sources=(f"{gettext_noop(name)} residual",),
             stream=last,
         ),
     )

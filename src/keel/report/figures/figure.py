@@ -8,9 +8,10 @@ from xml.etree.ElementTree import Element
 
 from keel.data.tagged_sentences import split_words
 from keel.errors import UsageError
+from keel.localization import Verbatim, translate
 from keel.nn.meta_device import count_parameters
 from keel.systems.system import System
-from keel.text_table import COLUMNS, TextLines, aligned_lines, cut_characters
+from keel.text_table import COLUMNS, TextLines, aligned_lines, cut_characters, translated_lines
 
 MAX_WORDS = 16
 """Words of a text that a figure of a network has room for."""
@@ -33,10 +34,10 @@ class Figure(TextLines):
         return f"Figure({self.title!r})"
 
     def lines(self) -> list[str]:
-        rows = [(name, _shown(value)) for name, value in self.numbers.items()]
+        rows = [(translate(name), _shown(value)) for name, value in self.numbers.items()]
         table = list(aligned_lines(rows, left=2)) if rows else []
         wrapped = [part for line in table for part in textwrap.wrap(line, COLUMNS, subsequent_indent="    ")]
-        return [self.title, "", *wrapped, "", *textwrap.wrap(self.caption, COLUMNS)]
+        return [self.title, "", *map(Verbatim, wrapped), "", *translated_lines(self.caption)]
 
     def to_dict(self) -> dict[str, Any]:
         return {"title": self.title, "caption": self.caption, "numbers": dict(self.numbers), **self.details}
