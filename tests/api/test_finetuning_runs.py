@@ -198,17 +198,19 @@ def test_defaults_follow_the_optimizer_of_pretraining_and_the_number_of_examples
     base = untrained(SYSTEMS[0][0], tokenizer)
     few = {"dev": None, "device": "cpu", "progress": False}
     tuned = finetune(base, EXAMPLES, **few).card.recipe["train"]
-    assert (tuned["optimizer"], tuned["epochs"], tuned["layer_decay"]) == ("adamw", 10, 0.9)
+    assert (tuned["optimizer"], tuned["epochs"], tuned["layer_decay"]) == ("adamw", 312, 0.9)
     base.card.recipe["train"] = {"optimizer": "muon"}
     tuned = finetune(base, EXAMPLES, **few).card.recipe["train"]
-    assert (tuned["optimizer"], tuned["lr"], tuned["epochs"], tuned["layer_decay"]) == ("muon", 2e-4, 10, 0.9)
+    assert (tuned["optimizer"], tuned["lr"], tuned["epochs"], tuned["layer_decay"]) == ("muon", 2e-4, 312, 0.9)
     tuned = finetune(base, EXAMPLES, optimizer="adamw", epochs=1, **few).card.recipe["train"]
     assert (tuned["optimizer"], tuned["lr"], tuned["epochs"]) == ("adamw", 5e-5, 1)
     tuned = finetune(base, EXAMPLES, from_scratch=True, **few).card.recipe["train"]
     assert (tuned["optimizer"], tuned["epochs"], tuned["layer_decay"]) == ("adamw", 3, 1.0)
 
 
-@pytest.mark.parametrize(("examples", "epochs"), [(10, 10), (6_000, 10), (10_000, 6), (20_000, 3), (1_000_000, 3)])
+@pytest.mark.parametrize(
+    ("examples", "epochs"), [(10, 250), (250, 10), (6_000, 10), (10_000, 6), (20_000, 3), (1_000_000, 3)]
+)
 def test_small_sets_get_more_epochs(examples: int, epochs: int) -> None:
     assert Bert().finetuning_policy.fit_to_size(examples) == {"epochs": epochs}
 

@@ -580,8 +580,8 @@ def test_shares_without_sense(base: Path, reviews: list[tuple[str, str]], share:
 
 def test_one_line_takes_gradients() -> None:
     source = Path(keel.__file__).parent
-    lines = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if ".backward(" in line]
-    assert len(lines) == 1
+    files = [path for path in source.rglob("*.py") if path.parent.name != "claims"]  # experiments on other networks
+    assert sum(line.count(".backward(") for path in files for line in path.read_text().splitlines()) == 1
 
 
 WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "chunk_length": 40, "threads": 1}

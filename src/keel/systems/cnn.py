@@ -37,7 +37,7 @@ class Cnn(WordSystem):
 
     name = "cnn"
     year = 2014
-    epoch_rule = EpochRule(examples=25_000, least=10, most=100)
+    epoch_rule = EpochRule(total=25_000, least=10, most=200)
     pretraining_defaults = Train(epochs=10)
 
     def __post_init__(self) -> None:

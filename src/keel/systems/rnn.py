@@ -45,7 +45,7 @@ class RecurrentSystem(System):
 class RecurrentLMSystem(RecurrentSystem):
     """What all recurrent language models share."""
 
-    epoch_rule = EpochRule(examples=20_000, least=5, most=60)
+    epoch_rule = EpochRule(total=20_000, least=5, most=100)
 
     @property
     def context_description(self) -> str:

@@ -54,7 +54,7 @@ class StaticSystem(WordSystem):
     """Embedding size."""
 
     default_pair_encoding = "siamese"
-    epoch_rule = EpochRule(examples=16_000, least=4, most=60)
+    epoch_rule = EpochRule(total=16_000, least=4, most=200)
     default_vocab_size = 1_000_000
     default_min_count = 5
 

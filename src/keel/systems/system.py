@@ -24,19 +24,23 @@ from keel.training.plan import Train
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRule:
-    """Epochs by the number of examples: as many as show `examples` to the model in all, within bounds."""
+    """Epochs by the number of examples: `total` / examples within bounds, but never fewer than `minimum` / examples."""
 
-    examples: int
+    total: int
     least: int
     most: int
+    minimum: int = 0
+    """Examples that a run sees in all even if these are more than `most` epochs."""
 
     def epochs(self, examples: int) -> float:
-        return float(min(self.most, max(self.least, round(self.examples / max(1, examples)))))
+        bounded = min(self.most, max(self.least, round(self.total / max(1, examples))))
+        return float(max(bounded, round(self.minimum / max(1, examples))))
 
     @property
     def description(self) -> str:
-        few = f"{self.examples // self.least:,}"
-        return f"{self.least}, more below {few} examples: {self.examples:,} / examples, at most {self.most}"
+        few = f"{self.total // self.least:,}"
+        rule = f"{self.least}, more below {few} examples: {self.total:,} / examples, at most {self.most}"
+        return f"{rule}; {self.minimum:,} / examples if that is more" if self.minimum else rule
 
 
 @dataclass(frozen=True, kw_only=True)

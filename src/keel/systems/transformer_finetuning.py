@@ -5,7 +5,7 @@ from dataclasses import replace
 from keel.systems.system import EpochRule, FineTuningPolicy
 from keel.training.plan import Train
 
-EPOCHS = EpochRule(examples=60_000, least=3, most=10)
+EPOCHS = EpochRule(total=60_000, least=3, most=10, minimum=2_500)
 LAYER_DECAY = 0.9
 MUON_LR, ADAMW_LR = 2e-4, 5e-5
 """Learning rates for an encoder that Muon has pre-trained. Measured on GLUE (docs/log.md), the best are 1e-4 to 3e-4,
