@@ -153,14 +153,14 @@ def test_demo_resumes_and_writes_a_page(small: Path) -> None:
     cells = {path.name: path.stat().st_mtime_ns for path in (small / "comparison" / "cells").iterdir()}
     assert len(cells) == 4 * 2, "two seeds of one-hot counts, word vectors and two BERTs"
     assert kept.items() <= cells.items(), "finished cells are reused"
-    assert [event["number"] for event in events if event["event"] == "act"] == [1, 2] * 2
-    assert [event["number"] for event in events if event["event"] == "part"] == [*range(1, 7)] * 2
+    assert [event["number"] for event in events if event["event"] == "act"] == [1, 2, 3] * 2
+    assert [event["number"] for event in events if event["event"] == "part"] == [*range(1, 9)] * 2
     assert sum(event["event"] == "evaluation" and event["step"] == 0 for event in events) == 1, "pre-trained once"
 
     html = page.read_text(encoding="utf-8")
     assert (small / "comparison" / "report.html").exists()
-    topics = "polyline", "anchor - boat + bread", *TOPICS
-    for part in ("Part 6", "onehot", "word2vec", "bert-from-scratch", 'href="comparison/report.html"', *topics):
+    topics = "polyline", "anchor - boat + bread", "苏轼", "tokyo", "医", *TOPICS
+    for part in ("Part 8", "onehot", "word2vec", "bert-from-scratch", 'href="comparison/report.html"', *topics):
         assert part in html
     shown = [event["text"].strip() for event in events if event["event"] == "note"]
     assert shown[-1].startswith(f"Report: {page}")

@@ -1,19 +1,20 @@
-"""Demo in two resumable acts, on text that every machine has: pre-training a BERT, and comparing it on a few labels."""
+"""Demo in three acts: what comes with Keel; pre-training a BERT on text that every machine has; a comparison on a few
+labels. The last two resume."""
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import keel
-from keel.demo.demo_page import write_page
+from keel.demo.demo_page import DemoResults, Filled, Queried, write_page
 from keel.demo.docstrings import PACKAGES, Docstring, balanced, collect_docstrings, labelled_sentences, training_texts
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.nearest_neighbors import Neighbor
+from keel.formats.bundled_models import bundled_models, locate
 from keel.report.comparison_table import comparison_lines
 from keel.systems.system import System
 
@@ -37,13 +38,20 @@ VECTOR_TRAINING = {"vocabulary": 4000, "held_out": 0.0, "epochs": 12, "batch": 4
 """One thread, so that the vectors are the same on every machine."""
 WORDS = ("matrix", "graph", "file", "sine")
 ANALOGIES = ("sin - sine + cosine", "nodes - node + edge", "max - maximum + minimum")
+BUNDLED_QUERIES = {
+    "english-words": ("king", "paris - france + japan"),
+    "chinese-words": ("苏轼", "巴黎 - 法国 + 日本"),
+}
+"""Questions for the bundled word vectors."""
+BUNDLED_MASKS = {"english": "The capital of France is [MASK].", "chinese": "他是一名[MASK]生，在医院工作。"}
+"""Texts for the bundled encoders, as far as there are any."""
 NEW_SYSTEMS = ("onehot", "fasttext")
 """Systems of the comparison that learn from the labels alone."""
 SCRATCH = "bert-from-scratch"
 
 
 def run(out: str | Path = "keel-demo", *, steps: int = STEPS, on_event: OnEvent = ignore) -> Path:
-    """Run both acts and write an HTML page; a repeated call resumes.
+    """Run all acts and write an HTML page; a repeated call resumes.
 
     `steps` is the number of pre-training steps: with the default the demo takes less than five minutes on two idle
     cores, with the same results on every machine.
@@ -61,44 +69,71 @@ def run(out: str | Path = "keel-demo", *, steps: int = STEPS, on_event: OnEvent 
     def say(text: str) -> None:
         note(on_event, f"  {text}")
 
-    act(1, "From raw text to a pre-trained BERT")
-    part(1, "Text: the docstrings of Keel's dependencies")
+    act(1, "What comes with Keel: nothing is trained yet")
+    part(1, "Word vectors: nearest neighbours and analogies")
+    bundled = {name: query_vectors(keel.Model.load(locate(name)), asked) for name, asked in BUNDLED_QUERIES.items()}
+    say_neighbors(bundled, say)
+
+    part(2, "Encoders: the most probable words for a mask")
+    found_masks = fill_bundled()
+    say_filled(found_masks, say)
+
+    act(2, "From raw text to a pre-trained BERT")
+    part(3, "Text: the docstrings of Keel's dependencies")
     docstrings = collect_docstrings(folder, say)
     say(f"{len(docstrings):,} docstrings; a third is held out for the test")
 
-    part(2, "Word vectors: nearest neighbours and analogies")
+    part(4, "Word vectors: nearest neighbours and analogies")
     corpus = keel.Corpus.of(training_texts(docstrings))
     vectors = pretrain_vectors(corpus, folder, on_event)
-    neighbors = {name: query_vectors(model) for name, model in vectors.items()}
-    for name, found in neighbors.items():
-        for question, near in found:
-            words = ", ".join(f"{word} {score:.2f}" for word, score in near)
-            say(f"{name}, {question}: {words or 'not in the vocabulary'}")
+    neighbors = {name: query_vectors(model, (*WORDS, *ANALOGIES)) for name, model in vectors.items()}
+    say_neighbors(neighbors, say)
 
-    part(3, "Tokenizer: subwords")
+    part(5, "Tokenizer: subwords")
     tokenizer = train_tokenizer(corpus, folder / "tokenizer")
     subwords = " ".join(map(tokenizer.token_of, tokenizer.encode(MASKED[1]).ids))
     say(f"{len(tokenizer):,} subwords; a tokenized sentence: {subwords}")
 
-    part(4, f"Pre-training: a small BERT, {steps:,} steps of masked language modelling")
+    part(6, f"Pre-training: a small BERT, {steps:,} steps of masked language modelling")
     base = pretrain_bert(corpus, folder, on_event, steps)
 
-    part(5, "Masked words: the most probable fillers")
+    part(7, "Masked words: the most probable fillers")
     filled = [(text, base.fill(text, top=3)[0]) for text in MASKED]
-    for text, found in filled:
-        say(f"{text}  {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
+    say_filled(filled, say)
 
-    act(2, "Comparison of the generations")
-    part(6, f"Which package is a sentence from? {LABELS:,} labels, {TESTED:,} test sentences, {SEEDS} seeds")
+    act(3, "Comparison of the generations")
+    part(8, f"Which package is a sentence from? {LABELS:,} labels, {TESTED:,} test sentences, {SEEDS} seeds")
     comparison = compare(base, docstrings, folder, on_event)
     gain = pretraining_gain(comparison)
     for line in (*comparison_lines(comparison), gain):
         say(line)
     say(f"Comparison: {folder / 'comparison' / 'report.html'}")
 
-    page = write_page(folder, docstrings, neighbors, (MASKED[1], subwords), base, filled, comparison, gain)
+    results = DemoResults(
+        bundled_neighbors=bundled, bundled_filled=found_masks, docstrings=docstrings, neighbors=neighbors,
+        tokenized=(MASKED[1], subwords), base=base, filled=filled, comparison=comparison, gain=gain,
+    )  # fmt: skip
+    page = write_page(folder, results)
     say(f"Report: {page} ({(time.monotonic() - began) / 60:.1f} minutes)")
     return page
+
+
+def fill_bundled() -> list[Filled]:
+    """The fillers of the masks of `BUNDLED_MASKS`, by the encoders that come with Keel."""
+    encoders = bundled_models()
+    return [(text, keel.fill(text, model=name, top=3)[0]) for name, text in BUNDLED_MASKS.items() if name in encoders]
+
+
+def say_neighbors(neighbors: dict[str, Queried], say: Callable[[str], None]) -> None:
+    for name, found in neighbors.items():
+        for question, near in found:
+            words = ", ".join(f"{word} {score:.2f}" for word, score in near)
+            say(f"{name}, {question}: {words or 'not in the vocabulary'}")
+
+
+def say_filled(filled: list[Filled], say: Callable[[str], None]) -> None:
+    for text, found in filled:
+        say(f"{text}  {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
 
 
 def pretrain_vectors(corpus: keel.Corpus, folder: Path, on_event: OnEvent) -> dict[str, keel.Model]:
@@ -123,10 +158,10 @@ def pretrain_once(system: System, corpus: keel.Corpus, folder: Path, on_event: O
     return keel.pretrain(system, corpus, out=folder, on_event=on_event, **settings)
 
 
-def query_vectors(vectors: keel.Model) -> list[tuple[str, list[Neighbor]]]:
+def query_vectors(vectors: keel.Model, questions: Sequence[str]) -> Queried:
     """Nearest neighbours and analogies; an empty list where a word is unknown."""
-    found: list[tuple[str, list[Neighbor]]] = []
-    for question in (*WORDS, *ANALOGIES):
+    found: Queried = []
+    for question in questions:
         try:
             found.append((question, keel.analogy(question, model=vectors, top=3)))
         except KeelError:  # the vocabulary depends on the installed versions

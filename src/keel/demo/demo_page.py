@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import keel
@@ -13,18 +14,32 @@ from keel.report.comparison_page import ranking_figure
 from keel.report.comparison_table import TABLE_HEAD, table_rows
 from keel.report.html_page import Page, tag
 
+Queried = list[tuple[str, list[Neighbor]]]
+"""Words or analogies, with their nearest neighbours."""
+Filled = tuple[str, list[Candidate]]
+"""A text with a mask, and the most probable words for it."""
 
-def write_page(
-    folder: Path,
-    docstrings: list[Docstring],
-    neighbors: dict[str, list[tuple[str, list[Neighbor]]]],
-    tokenized: tuple[str, str],
-    base: keel.Model,
-    filled: list[tuple[str, list[Candidate]]],
-    comparison: keel.Comparison,
-    gain: str,
-) -> Path:
+
+@dataclass(frozen=True, kw_only=True)
+class DemoResults:
+    """What the demo has found, in the order of its parts."""
+
+    bundled_neighbors: dict[str, Queried]
+    bundled_filled: list[Filled]
+    docstrings: list[Docstring]
+    neighbors: dict[str, Queried]
+    tokenized: tuple[str, str]
+    """A sentence and its subwords."""
+    base: keel.Model
+    filled: list[Filled]
+    comparison: keel.Comparison
+    gain: str
+    """One sentence: what pre-training has changed."""
+
+
+def write_page(folder: Path, results: DemoResults) -> Path:
     """Write all data, models and results, part by part."""
+    docstrings, base, comparison = results.docstrings, results.base, results.comparison
     (column,) = comparison.columns
     ranked = comparison.ranking(column)
     page = Page(
@@ -34,7 +49,14 @@ def write_page(
     )
     page.text(tag("mark", comparison.verdict(column)))
 
-    page.section("Part 1: the text")
+    page.section("Part 1: word vectors that come with Keel")
+    page.text("Learned from 98 million words of English and 26 million of Chinese; their cards name text and licence.")
+    _neighbor_tables(page, results.bundled_neighbors)
+
+    page.section("Part 2: encoders that come with Keel")
+    _filler_table(page, results.bundled_filled)
+
+    page.section("Part 3: the text")
     words = sum(len(sentence.split()) for docstring in docstrings for sentence in docstring.sentences)
     held = sum(docstring.held_out for docstring in docstrings)
     counts = {"words": words, "docstrings": len(docstrings), "held out for the test": held}
@@ -48,23 +70,18 @@ def write_page(
     rows = [[package, f"{counted[package]:,}", tag("em", shown.get(package, ""))] for package in PACKAGES]
     page.table(["Package", "Docstrings", "Example"], rows)
 
-    page.section("Part 2: word vectors")
+    page.section("Part 4: word vectors")
     page.text(
         "Each word predicts the words around it, which gives a vector for each word. Words in similar contexts get "
         "similar vectors, and differences carry relations: sin is to sine what cos is to cosine."
     )
-    for name, found in neighbors.items():
-        rows = []
-        for question, near in found:
-            words = [f"{word} {score:.2f}" for word, score in near] or ["not in the vocabulary", "", ""]
-            rows.append([tag("code", question), *words])
-        page.table([f"{name}: neighbours or analogy", "First", "Second", "Third"], rows)
+    _neighbor_tables(page, results.neighbors)
 
-    page.section("Part 3: the tokenizer")
-    sentence, subwords = tag("em", tokenized[0]), tag("code", tokenized[1])
+    page.section("Part 5: the tokenizer")
+    sentence, subwords = tag("em", results.tokenized[0]), tag("code", results.tokenized[1])
     page.text(f"It has {len(base.tokenizer):,} subwords. ", sentence, " becomes ", subwords)
 
-    page.section("Part 4: pre-training")
+    page.section("Part 6: pre-training")
     log = (folder / "bert" / "run" / "log.jsonl").read_text(encoding="utf-8")
     events = [json.loads(line) for line in log.splitlines()]
     mask_rate = base.card.recipe["system"]["mask_rate"]
@@ -80,11 +97,10 @@ def write_page(
     caption = "Masked language modelling loss in nats per masked token; lower is better."
     page.figure(lines(curves, across="steps", upward="masked language modelling loss"), caption)
 
-    page.section("Part 5: masked words")
-    rows = [[text, *(f"{word} {probability:.0%}" for word, probability in found)] for text, found in filled]
-    page.table(["Sentence", "Most probable", "Second", "Third"], rows)
+    page.section("Part 7: masked words")
+    _filler_table(page, results.filled)
 
-    page.section("Part 6: the comparison")
+    page.section("Part 8: the comparison")
     page.text(
         f"{column.trained_on:,} labelled sentences for training, {len(column.examples):,} from held-out docstrings for "
         "the test; sentences that name a package are excluded, and all packages are equally frequent, so that guessing "
@@ -94,10 +110,24 @@ def write_page(
     page.figure(*ranking_figure(ranked))
     page.table(["System", *TABLE_HEAD[1:]], table_rows(ranked), dense=True)
     page.text(
-        tag("mark", gain),
+        tag("mark", results.gain),
         " With so little text and so few steps, counts of words and n-grams are hard to beat: what a BERT gains from "
         "pre-training grows with the text that it has read.",
     )
     report = tag("a", "The report of the comparison", href="comparison/report.html")
     page.text(report, " has all pairwise tests, cost against quality, and sentences on which the systems disagree.")
     return page.write(folder / "index.html")
+
+
+def _neighbor_tables(page: Page, neighbors: dict[str, Queried]) -> None:
+    for name, found in neighbors.items():
+        rows = []
+        for question, near in found:
+            words = [f"{word} {score:.2f}" for word, score in near] or ["not in the vocabulary", "", ""]
+            rows.append([tag("code", question), *words])
+        page.table([f"{name}: neighbours or analogy", "First", "Second", "Third"], rows)
+
+
+def _filler_table(page: Page, filled: list[Filled]) -> None:
+    rows = [[text, *(f"{word} {probability:.0%}" for word, probability in found)] for text, found in filled]
+    page.table(["Sentence", "Most probable", "Second", "Third"], rows)
