@@ -79,8 +79,9 @@ def _predict_masked(
 ) -> dict[str, list[Candidate]]:
     """The prediction at each mask, as `Model.fill` makes it."""
     tokenizer = model.tokenizer
-    recorder.watch(objective.transform, before=MASKED_VECTORS)
-    recorder.watch(objective.norm, after=MASK_FEATURES)
+    first, last = objective.mlm_layers
+    recorder.watch(first, before=MASKED_VECTORS)
+    recorder.watch(last, after=MASK_FEATURES)
     logits = objective.masked_logits(given.batch, torch.tensor([masks], device=model.device))[..., : len(tokenizer)]
     recorder.add(MASK_LOGITS, logits)
     probabilities = logits.float().softmax(-1)

@@ -58,7 +58,8 @@ def _watch_bert(recorder: TensorRecorder, encoder: BertEncoder) -> None:
         time, segments = vectors.shape[1], encoder.segments
         if segments is not None and not recorder.has(SEGMENT_EMBEDDINGS):  # all tokens are of the first text
             recorder.add(SEGMENT_EMBEDDINGS, segments.weight[0].expand_as(vectors))
-        recorder.add(POSITION_EMBEDDINGS, encoder.positions.weight[:time])
+        if encoder.positions is not None:
+            recorder.add(POSITION_EMBEDDINGS, encoder.positions.weight[:time])
         recorder.add(EMBEDDING_SUM, vectors)
 
     recorder.watch(encoder.words, before=TOKEN_IDS, after=TOKEN_EMBEDDINGS)
