@@ -135,9 +135,11 @@ def explain_mask(step: TraceStep, position: int) -> list[str]:
     """What Q, K and V are when a masked word is predicted, with the numbers of this text."""
     names = step.labels[TOKENS][0]
     mask = names[position]
+    is_rotary = all(tensor.kind.name != "position embeddings" for tensor in step.tensors)
+    embedded = f"{mask} alone" if is_rotary else f"{mask}, of its position and of its segment"
     found = [
         f"{mask_name(names, position)}: in every layer, row {position + 1} of Q is its query. In layer 1 it is made of "
-        f"the embeddings of {mask}, of its position and of its segment, as the word itself is hidden. K and V have a "
+        f"the embeddings of {embedded}, as the word itself is hidden. K and V have a "
         f"row for each of the {len(names)} tokens, {mask} included; the attention weights say how much of each value "
         f"is added to the vector of {mask}, so that from layer 2 on its query depends on the other words."
     ]
