@@ -349,7 +349,7 @@ MODERNBERT = Architecture(
         **dict.fromkeys(("cls_token_id", "bos_token_id"), "cls"),
         **dict.fromkeys(("sep_token_id", "eos_token_id"), "sep"),
     },
-    more_settings=lambda values, parts: _bert_settings(values),
+    more_settings=lambda values, parts: {"sequence_length": min(values["max_positions"], 65_536)},
     modules={
         "encoder.words": "model.embeddings.tok_embeddings",
         "encoder.norm": "model.embeddings.norm",

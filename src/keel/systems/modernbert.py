@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.config import Count, Dropout, Ge, Gt, Le
+from keel.config import Count, Dropout, Ge, Gt, Le, Lt
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -38,6 +38,9 @@ class ModernBert(Bert):
     norm_epsilon: Annotated[float, Gt(0)] = 1e-5
     max_positions: Count = 8192
     """Maximum sequence length; there is no table of positions."""
+    sequence_length: Annotated[int, Ge(8), Le(65_536)] = 128
+    final_sequence_length: Annotated[int, Ge(0), Le(65_536)] = 0
+    """Sequence length of the last steps, which adapt the model to longer texts; 0 for none."""
     segment_types: Annotated[int, Ge(1), Le(1)] = 1
     """One: there are no segment embeddings."""
     global_attn_every_n_layers: Count = 3
@@ -53,7 +56,7 @@ class ModernBert(Bert):
     """What the pooled output is computed from: the vector of [CLS], or the mean over tokens."""
     sandwich_norm: bool = False
     """Layer norm after each sub-layer too, before the sum (sandwich norm); transformers cannot load such a model."""
-    mask_rate: Annotated[float, Gt(0), Le(0.99)] = 0.3
+    mask_rate: Annotated[float, Gt(0), Lt(1)] = 0.3
     pair_objective: Literal["none", "segments"] = "none"
     """segments: pairs of segments A and B, without a loss of their own; none: single segments."""
     variant: Literal["bert"] = "bert"
