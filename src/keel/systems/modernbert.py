@@ -190,7 +190,9 @@ class ModernBertBlock(TransformerBlock):
 
     def residual(self, norm: nn.LayerNorm, x: Tensor, layer: Any, skip: Tensor | None = None) -> Tensor:
         after = self.after_attention if norm is self.attention_norm else self.after_feed_forward
-        return super().residual(norm, x, lambda x: after(layer(x)), skip)
+        if isinstance(after, nn.Identity):
+            return super().residual(norm, x, layer, skip)
+        return super().residual(norm, x, lambda y: after(layer(y).to(x.dtype)), skip)  # norms stay fp32
 
     def activate(self, hidden: Tensor) -> Tensor:
         """FFN_GEGLU(x) = (GELU(x W) * x V) W_2."""
