@@ -239,4 +239,4 @@ def test_inference_in_bf16_is_near_fp32(sandwich_norm: bool) -> None:
         found, pooled_found = encoder(batch).top, encoder.pooled_features(batch)
     assert not torch.equal(found, expected)
     for one, other in ((found[inside], expected[inside]), (pooled_found, pooled)):
-        assert float((one - other).norm() / other.norm()) < 3e-2
+        assert float((one - other).norm() / other.norm()) < 6e-2
