@@ -37,11 +37,11 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory, english_texts: list[str
     return folder
 
 
-def make_encoder(**fields: Any) -> ModernBertEncoder:
+def make_encoder(std: float = 0.3, **fields: Any) -> ModernBertEncoder:
     torch.manual_seed(0)
     encoder = ModernBert(**TINY | fields).build_encoder(50).eval()
     for weight in encoder.parameters():  # norms too, which begin as ones
-        torch.nn.init.normal_(weight, mean=float(weight.dim() == 1), std=0.3)
+        torch.nn.init.normal_(weight, mean=float(weight.dim() == 1), std=std)
     return encoder
 
 
@@ -231,7 +231,7 @@ def test_what_it_does_not_have_is_refused(fields: dict[str, Any], message: str) 
 @pytest.mark.parametrize("sandwich_norm", [False, True])
 @torch.inference_mode()
 def test_inference_in_bf16_is_near_fp32(sandwich_norm: bool) -> None:
-    encoder = make_encoder(sandwich_norm=sandwich_norm)
+    encoder = make_encoder(0.1, sandwich_norm=sandwich_norm)
     batch = TokenBatch.pad([[*range(5, 35)], [5, 7, 9]])
     inside = torch.arange(30) < batch.lengths[:, None]
     expected, pooled = encoder(batch).top, encoder.pooled_features(batch)
@@ -239,4 +239,4 @@ def test_inference_in_bf16_is_near_fp32(sandwich_norm: bool) -> None:
         found, pooled_found = encoder(batch).top, encoder.pooled_features(batch)
     assert not torch.equal(found, expected)
     for one, other in ((found[inside], expected[inside]), (pooled_found, pooled)):
-        assert float((one - other).norm() / other.norm()) < 6e-2
+        assert float((one - other).norm() / other.norm()) < 2e-2
