@@ -55,6 +55,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
     systems: dict[str, Any] = {
         "bert": lambda: keel.Bert(**bert),
         "electra": lambda: keel.Electra(**bert),
+        "modernbert": lambda: keel.ModernBert(**bert, local_attention=4),
+        "sandwich": lambda: keel.ModernBert(**bert, sandwich_norm=True),
         "gpt": lambda: keel.Gpt(**bert),
         "rnn": lambda: keel.Rnn(cell="rnn", width=12),
         "gru": lambda: keel.Rnn(cell="gru", width=12),
@@ -103,6 +105,41 @@ def equal(traced: TracedTensor, expected: Any, tolerance: float = 1e-5) -> bool:
     expected = expected.detach().numpy() if isinstance(expected, torch.Tensor) else np.asarray(expected)
     assert traced.shape == expected.shape, (traced.name, traced.shape, expected.shape)
     return bool(np.abs(traced.values - expected).max() < tolerance * max(1, np.abs(expected).max()))
+
+
+def test_modernbert_shows_its_rotations_windows_and_gates(models: Callable[[str], Model]) -> None:
+    model = models("modernbert")
+    found = keel.trace("the old [MASK] was good", model=model)
+    names = {tensor.name for tensor in found.steps[0].tensors}
+    assert not names & {"position embeddings", "segment embeddings", "embedding sum"}
+    ids = torch.from_numpy(found.tensor("token ids").values)
+    block: Any = model.encoder.blocks()[1]
+    with torch.inference_mode():
+        layers = model.encoder(TokenBatch.pad(ids.tolist()), all_layers=True).layers
+        normed = block.attention_norm(layers[1])
+        query = block.attention.add_positions(block.attention.queries(normed))
+    assert equal(found.tensor("input embeddings"), layers[0])
+    assert equal(found.tensor("attention norm", layer=2), normed)
+    assert equal(found.tensor("query", layer=2), query)
+    value, gate = torch.from_numpy(found.tensor("feed-forward hidden", layer=2).values).chunk(2, -1)
+    assert equal(found.tensor("feed-forward activation", layer=2), torch.nn.functional.gelu(value) * gate)
+    assert equal(found.tensor("final layer norm"), layers[2])
+    first = [tensor.name for tensor in found.steps[0].tensors if tensor.layer == 1]
+    assert "attention norm" not in first, "the first block reads the norm of the embeddings"
+    distance = np.abs(np.subtract.outer(np.arange(ids.shape[1]), np.arange(ids.shape[1])))
+    far = found.tensor("attention weights", layer=2).values[..., distance > 2]
+    assert far.size
+    assert not far.any(), "the second layer is local"
+    assert found.tensor("attention weights", layer=1).values.all(), "the first layer is global"
+    assert "of its position" not in " ".join(found.explanations)
+
+
+def test_norms_after_sublayers_are_shown(models: Callable[[str], Model]) -> None:
+    found = keel.trace("the old film", model=models("sandwich"))
+    for name, residual in (("attention", "attention residual"), ("feed-forward", "layer output")):
+        after = found.tensor(f"{name} output norm", layer=2)
+        assert [source.kind.name for source in after.sources] == [f"{name} output"]
+        assert after in found.tensor(residual, layer=2).sources
 
 
 @pytest.mark.parametrize("second", ["", "she was late"])

@@ -10,6 +10,7 @@ from keel.nn import bf16_inference
 from keel.nn.encoder import ForwardOptions
 from keel.nn.transformer_blocks import TransformerBlock
 from keel.systems.bert import Bert
+from keel.systems.modernbert import ModernBert
 from keel.systems.transformer import EncoderStack
 
 WIDTH, TIME = 64, 21
@@ -18,10 +19,15 @@ PADDING = (torch.arange(TIME) < LENGTHS[:, None])[:, None, None]
 SYSTEM = Bert(layers=3, width=WIDTH, head_dim=16, dropout=0.1, attention_dropout=0.1)
 
 
-@pytest.fixture(params=[False, True], ids=["post-norm", "pre-norm"])
+MODERN = ModernBert(layers=3, width=WIDTH, head_dim=16, global_attn_every_n_layers=2, local_attention=6)
+
+
+@pytest.fixture(params=["post-norm", "pre-norm", "rotary, gated and local"])
 def stack(request: pytest.FixtureRequest) -> EncoderStack:
     torch.manual_seed(0)
-    return EncoderStack.build(SYSTEM, pre_norm=request.param).eval()
+    if request.param == "rotary, gated and local":
+        return EncoderStack.build(MODERN).eval()
+    return EncoderStack.build(SYSTEM, pre_norm=request.param == "pre-norm").eval()
 
 
 @pytest.fixture
@@ -48,16 +54,18 @@ def by_definition(block: TransformerBlock, x: Tensor) -> Tensor:
     """One block on one sequence [time, width]: products of rounded factors, their results rounded, the rest fp32."""
 
     def linear(layer: nn.Linear, x: Tensor) -> Tensor:
-        return rounded(rounded(x) @ rounded(layer.weight).T + rounded(layer.bias))
+        product = rounded(x) @ rounded(layer.weight).T
+        return rounded(product if layer.bias is None else product + rounded(layer.bias))
 
     def attention(x: Tensor) -> Tensor:
         q, k, v = linear(block.attention.qkv, x).unflatten(1, (3, block.attention.heads, -1)).permute(1, 2, 0, 3)
-        weights = block.attention.weights(q, k, None)
+        window = block.attention.window_mask(len(x), len(x), x.device)
+        weights = block.attention.weights(block.attention.add_positions(q), block.attention.add_positions(k), window)
         return linear(block.attention.out, (weights @ v).transpose(0, 1).flatten(1))
 
     x = block.residual(block.attention_norm, x, attention)
     return block.residual(
-        block.output_norm, x, lambda x: linear(block.contract, rounded(block.activation(linear(block.expand, x))))
+        block.output_norm, x, lambda x: linear(block.contract, rounded(block.activate(linear(block.expand, x))))
     )
 
 

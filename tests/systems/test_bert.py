@@ -471,6 +471,7 @@ def test_words_are_the_head_of_the_language_model_and_positions_its_input() -> N
     objective = make_objective(random_documents(3))
     head, *_, lowest = layer_groups(objective)
     assert {objective.encoder.words.weight, objective.bias} <= {*head}
+    assert objective.encoder.positions is not None
     assert objective.encoder.positions.weight in {*lowest}
     assert len(layer_groups(objective)) == 2 + len(objective.blocks())
 

@@ -224,6 +224,12 @@ class SystemKeywords(TypedDict, total=False):
     generator_ratio: float
     embedding_sharing: Literal["disentangled", "tied"]
     detection_weight: float
+    global_attn_every_n_layers: int
+    local_attention: int
+    global_rope_theta: float
+    local_rope_theta: float
+    classifier_pooling: Literal["cls", "mean"]
+    sandwich_norm: bool
 
 # Keywords of verbs.
 class DecodingKeywords(SamplingKeywords, total=False):

@@ -291,6 +291,7 @@ def _encoder(positions: bool) -> BertEncoder:
         for weights in encoder.parameters():
             weights.mul_(5.0 if weights.dim() > 1 else 1.0)
         if not positions:
+            assert encoder.positions is not None
             encoder.positions.weight.zero_()
     return encoder
 

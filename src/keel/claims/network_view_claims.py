@@ -32,6 +32,7 @@ def input_sum(say: Say, model: keel.Model | None = None) -> Verdict:
     first, second = PAIRS[language]
     view = input_view(model, first, second)
     assert encoder.segments is not None
+    assert encoder.positions is not None
     assert view.segments is not None
     say("token     " + " ".join(view.tokens))
     say("segment   " + " ".join(map(segment_name, view.segments)))

@@ -71,7 +71,7 @@ def run(out: str | Path = "keel-demo", *, steps: int = STEPS, on_event: OnEvent 
 
     act(1, "What comes with Keel: nothing is trained yet")
     part(1, "Word vectors: nearest neighbours and analogies")
-    bundled = {name: query_vectors(keel.Model.load(locate(name)), asked) for name, asked in BUNDLED_QUERIES.items()}
+    bundled = {name: query_vectors(keel.Model.load(locate(name)), words) for name, words in BUNDLED_QUERIES.items()}
     say_neighbors(bundled, say)
 
     part(2, "Encoders: the most probable words for a mask")

@@ -56,7 +56,8 @@ def segment_name(segment: int) -> str:
 def input_view(model: Model, text: str, second: str = "") -> InputView:
     """The input of a text, or of a pair, as the encoder reads it; of a long one, the first window."""
     system, encoder, tokenizer = model.system, model.encoder, model.tokenizer
-    if not isinstance(encoder, BertEncoder | GptEncoder | TransformerEncoder):
+    rotary = isinstance(encoder, BertEncoder) and encoder.positions is None
+    if rotary or not isinstance(encoder, BertEncoder | GptEncoder | TransformerEncoder):
         what = f"{system.name} adds neither segment nor position embeddings to its tokens"
         raise UsageError(f"{what}: choose a model of bert, electra, gpt or transformer")
     if not text.strip():

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from keel.errors import KeelError
 from keel.formats.folder_architecture import (
     BODY,
     CLASSIFIER,
@@ -23,6 +24,7 @@ from keel.systems.bert import Bert
 from keel.systems.electra import Electra
 from keel.systems.ernie import Ernie
 from keel.systems.gpt import Gpt
+from keel.systems.modernbert import ModernBert
 from keel.systems.system import System
 
 
@@ -279,6 +281,95 @@ DISTILBERT = Architecture(
     class_names={f"DistilBert{QUESTION_ANSWERING}": {"classifier.": "qa_outputs."}},
     holds=lambda system: system.variant == "distilbert",
 )
+
+
+def _modernbert_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields as published, from lists by layer and by kind of attention (transformers 5)."""
+    found: dict[str, Any] = {"classifier_pooling": "cls", **config}
+    if layer_types := found.pop("layer_types", None):
+        every = len(layer_types)
+        if "full_attention" in layer_types[1:]:
+            every = layer_types.index("full_attention", 1)
+        expected = ["sliding_attention" if number % every else "full_attention" for number in range(len(layer_types))]
+        if layer_types != expected:
+            what = "layer_types has no regular pattern; Keel's ModernBert has full_attention in every n-th layer"
+            raise KeelError(f"{where}: {what}, from the first on")
+        found["global_attn_every_n_layers"] = every
+    ropes = found.pop("rope_parameters", None) or {}
+    for name, kind in (("global_rope_theta", "full_attention"), ("local_rope_theta", "sliding_attention")):
+        rope = ropes.get(kind)
+        if not isinstance(rope, dict):
+            continue
+        if (rope_type := rope.get("rope_type", "default")) != "default":
+            raise KeelError(f"{where}: rope_type is {rope_type!r}; Keel's ModernBert supports only 'default'")
+        if "rope_theta" in rope:
+            found[name] = rope["rope_theta"]
+    if found.get("local_rope_theta", 0.0) is None:  # as in transformers 4
+        found["local_rope_theta"] = found.get("global_rope_theta", ModernBert().global_rope_theta)
+    return found
+
+
+MODERNBERT = Architecture(
+    system=ModernBert,
+    model_type="modernbert",
+    classes={
+        **{name: {*parts, POOLER} for name, parts in _task_classes("ModernBert").items()},
+        "ModernBertForMaskedLM": {BODY, POOLER, WORD_HEAD},
+        "ModernBertModel": {BODY},
+    },
+    whole=(POOLER, WORD_HEAD),
+    settings={
+        "num_attention_heads": "heads",
+        "intermediate_size": "mlp_size",
+        "hidden_activation": "activation",
+        "num_hidden_layers": "layers",
+        "hidden_size": "width",
+        "max_position_embeddings": "max_positions",
+        "embedding_dropout": "dropout",
+        "mlp_dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "norm_eps": "norm_epsilon",
+        "global_attn_every_n_layers": "global_attn_every_n_layers",
+        "local_attention": "local_attention",
+        "global_rope_theta": "global_rope_theta",
+        "local_rope_theta": "local_rope_theta",
+        "classifier_pooling": "classifier_pooling",
+    },
+    supported={
+        **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), False),
+        "decoder_bias": True,
+        "tie_word_embeddings": True,
+        "classifier_activation": "gelu",
+    },
+    vocab_size=50_368,
+    mlp_size=1152,
+    read_config=_modernbert_config,
+    special_tokens={
+        "pad_token_id": "pad",
+        **dict.fromkeys(("cls_token_id", "bos_token_id"), "cls"),
+        **dict.fromkeys(("sep_token_id", "eos_token_id"), "sep"),
+    },
+    more_settings=lambda values, parts: {"sequence_length": min(values["max_positions"], 65_536)},
+    modules={
+        "encoder.words": "model.embeddings.tok_embeddings",
+        "encoder.norm": "model.embeddings.norm",
+        "encoder.stack.*.attention_norm": "model.layers.*.attn_norm",
+        "encoder.stack.*.attention.qkv": "model.layers.*.attn.Wqkv",
+        "encoder.stack.*.attention.out": "model.layers.*.attn.Wo",
+        "encoder.stack.*.output_norm": "model.layers.*.mlp_norm",
+        "encoder.stack.*.expand": "model.layers.*.mlp.Wi",
+        "encoder.stack.*.contract": "model.layers.*.mlp.Wo",
+        "encoder.final_norm": "model.final_norm",
+        "encoder.pooler.dense": "head.dense",
+        "encoder.pooler.norm": "head.norm",
+        "bias": "decoder.bias",
+        "classifier": "classifier",
+    },
+    prefix="model.",
+    parts={"model.": BODY, "head.": POOLER, "decoder.": WORD_HEAD, "classifier.": CLASSIFIER},
+    ties={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    holds=lambda system: not system.sandwich_norm,
+)
 GPT2 = Architecture(
     system=Gpt,
     model_type="gpt2",
@@ -337,16 +428,21 @@ def _keel_architecture(system: type[System]) -> KeelArchitecture:
     return KeelArchitecture(system=system, model_type=system.name, classes=classes, whole=(OBJECTIVE_HEAD,))
 
 
+SANDWICH_MODERNBERT = replace(
+    _keel_architecture(ModernBert), model_type="sandwich_modernbert", holds=lambda system: system.sandwich_norm
+)
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
+    "modernbert": MODERNBERT,
+    "sandwich_modernbert": SANDWICH_MODERNBERT,
     "gpt2": GPT2,
     **{
         name: _keel_architecture(system)
         for name, system in SYSTEMS.items()
-        if system not in (Bert, Ernie, Electra, Gpt)
+        if system not in (Bert, Ernie, Electra, ModernBert, Gpt)
     },
     "gpt": replace(_keel_architecture(Gpt), whole=()),  # the softmax is tied to the embeddings
 }

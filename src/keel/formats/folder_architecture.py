@@ -54,6 +54,10 @@ class Architecture:
     """Fields of their config.json with the only value that Keel supports."""
     vocab_size: int = 0
     """Their default."""
+    read_config: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda config, where: config
+    """Their config.json, given its path, with one field for each setting."""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    """Fields of their config.json that hold the id of a special token, where their default would not fit."""
     mlp_size: int | None = None
     """Their default; None: four times the width."""
     more_settings: Callable[[Mapping[str, Any], set[str]], dict[str, Any]] = lambda values, parts: {}
@@ -93,6 +97,7 @@ class Architecture:
 
     def read_settings(self, config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[System, int]:
         """The system of a config.json, given its path and the parts of the folder; and the vocabulary size."""
+        config = self.read_config(config, where)
         for name, only in self.supported.items():
             if config.get(name) not in (None, only):
                 what = f"{name} is {config[name]!r}; Keel's {self.system.__name__} supports only {only!r}"

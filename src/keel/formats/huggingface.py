@@ -50,6 +50,8 @@ CONFIG: dict[Any, Any] = {
     "architectures": ([str], NoneType),
     "id2label": ({...: (str, int)}, NoneType),
     "problem_type": (str, NoneType),
+    "layer_types": ([str], NoneType),
+    "rope_parameters": (dict, NoneType),
     "keel": {
         "system": str,
         "settings": dict,
@@ -166,8 +168,9 @@ def _write(folder: Path, stored: StoredModel) -> None:
     if extra:
         model_folder.write_tensors(folder / EXTRA, extra)
     settings = architecture.write_settings(stored.system, stored.vocab_size)
+    ids = {name: getattr(stored.tokenizer, f"{token}_id") for name, token in architecture.special_tokens.items()}
     keel = {**settings.pop("keel"), **stored.config.get("keel", {})}
-    settings |= {"architectures": [named], "model_type": model_type_of(stored)}
+    settings |= {**ids, "architectures": [named], "model_type": model_type_of(stored)}
     config = {**settings, **stored.config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     stored.tokenizer.save(folder)

@@ -19,8 +19,8 @@ from keel.nn.incremental_decoding import weight_versions
 from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import TransformerBlock
 
-Bf16Linear = tuple[Tensor, Tensor]
-"""Weight and bias of a linear layer in bf16."""
+Bf16Linear = tuple[Tensor, Tensor | None]
+"""Weight and bias, if there is one, of a linear layer in bf16."""
 
 _CONVERTED: "WeakKeyDictionary[nn.Module, tuple[Any, list[tuple[Bf16Linear, ...]]]]" = WeakKeyDictionary()
 """By stack of blocks: addresses and versions of its weights, and the linear layers of each block."""
@@ -84,16 +84,16 @@ def _run_block(
     def attend(x: Tensor) -> Tensor:
         x = x.bfloat16()
         if first_only:
-            width = x.shape[1]
-            q = F.linear(x[starts], qkv[0][:width], qkv[1][:width])
-            kv = F.linear(x, qkv[0][width:], qkv[1][width:])
+            width, (weight, bias) = x.shape[1], qkv
+            q = F.linear(x[starts], weight[:width], None if bias is None else bias[:width])
+            kv = F.linear(x, weight[width:], None if bias is None else bias[width:])
         else:
             q, kv = F.linear(x, *qkv).tensor_split([x.shape[1]], 1)
         return F.linear(_attend(block.attention, q, kv, lengths, first_only), *out)
 
     x = block.residual(block.attention_norm, x, attend, skip)
     return block.residual(
-        block.output_norm, x, lambda x: F.linear(block.activation(F.linear(x.bfloat16(), *expand)), *contract)
+        block.output_norm, x, lambda x: F.linear(block.activate(F.linear(x.bfloat16(), *expand)), *contract)
     )
 
 
@@ -114,8 +114,10 @@ def _attend(attention: MultiHeadAttention, q: Tensor, kv: Tensor, lengths: list[
     query_sizes = [count for _, count in runs] if first_only else sizes
     mixed: list[Tensor] = []
     for own, others, (_, count) in zip(q.split(query_sizes), kv.split(sizes), runs, strict=True):
-        k, v = split_heads(others, count)
-        found = F.scaled_dot_product_attention(split_heads(own, count)[0], k, v)
+        (q,), (k, v) = split_heads(own, count), split_heads(others, count)
+        q, k = attention.add_positions(q), attention.add_positions(k)
+        window = attention.window_mask(q.shape[2], k.shape[2], k.device)
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=window)
         mixed.append(found.transpose(1, 2).reshape(own.shape))
     return torch.cat(mixed).bfloat16()
 
@@ -128,7 +130,7 @@ def _bf16_linears(stack: nn.Module, blocks: Sequence[TransformerBlock]) -> list[
         if found is None or found[0] != versions:
             converted = [
                 tuple(
-                    (layer.weight.detach().bfloat16(), layer.bias.detach().bfloat16())
+                    (layer.weight.detach().bfloat16(), None if layer.bias is None else layer.bias.detach().bfloat16())
                     for layer in (block.attention.qkv, block.attention.out, block.expand, block.contract)
                 )
                 for block in blocks

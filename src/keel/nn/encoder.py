@@ -133,6 +133,11 @@ class Encoder(nn.Module):
         """The weights of `pool_projection`."""
         return []
 
+    @property
+    def projects_tokens(self) -> bool:
+        """Whether heads on single tokens read `pool_projection` of their vectors, as those on whole texts do."""
+        return False
+
     def pool(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
         """[batch, width] pooled output: one vector per sequence."""
         return self.pool_projection(self.pool_features(output, batch))

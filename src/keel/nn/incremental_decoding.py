@@ -99,7 +99,7 @@ class DecodingStep:
     def _run_block(self, number: int, x: Tensor, memory: Tensor, slot: Slot, mask: Tensor | None) -> Tensor:
         block, (qkv, out, expand, contract) = self.blocks[number], self.products[number]
         x = block.residual(block.attention_norm, x, lambda x: out(_attend(qkv(x), memory, slot, mask)))
-        return block.residual(block.output_norm, x, lambda x: contract(block.activation(expand(x))))
+        return block.residual(block.output_norm, x, lambda x: contract(block.activate(expand(x))))
 
 
 def _attend(qkv: Tensor, memory: Tensor, slot: Slot, mask: Tensor | None) -> Tensor:

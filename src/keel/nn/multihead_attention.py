@@ -82,13 +82,13 @@ class MultiHeadAttention(nn.Module):
     `causal`: a position attends to itself and earlier ones; padding comes last, so that no token attends to it.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float, *, causal: bool = False):
+    def __init__(self, width: int, heads: int, dropout: float, *, causal: bool = False, bias: bool = True):
         super().__init__()
         self.heads, self.head_dim = heads, width // heads
         self.dropout = dropout
         self.causal = causal
-        self.qkv = FusedQKV(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = FusedQKV(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
 
     def forward(
         self,
@@ -107,24 +107,34 @@ class MultiHeadAttention(nn.Module):
             q, k, v = self.queries(x[:, :query_count]), *self.keys_and_values(x)
         else:
             q, k, v = self.split_heads(self.qkv(x))
+        q, k = self.add_positions(q), self.add_positions(k)
         if past is not None:
             k, v = past(k, v)
         return self.attend(q, k, v, mask, record)
 
     def queries(self, x: Tensor) -> Tensor:
         """[batch, heads, time, head_dim]."""
-        width = x.shape[-1]
-        return self.split_heads(F.linear(x, self.qkv.weight[:width], self.qkv.bias[:width]))[0]
+        width, bias = x.shape[-1], self.qkv.bias
+        return self.split_heads(F.linear(x, self.qkv.weight[:width], None if bias is None else bias[:width]))[0]
 
     def keys_and_values(self, x: Tensor) -> Tensor:
         """[2, batch, heads, time, head_dim]."""
-        width = x.shape[-1]
-        return self.split_heads(F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]))
+        width, bias = x.shape[-1], self.qkv.bias
+        return self.split_heads(F.linear(x, self.qkv.weight[width:], None if bias is None else bias[width:]))
 
     def split_heads(self, projected: Tensor) -> Tensor:
         """[batch, time, n x width] to [n, batch, heads, time, head_dim]."""
         batch, time, _ = projected.shape
         return projected.view(batch, time, -1, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)
+
+    def add_positions(self, x: Tensor) -> Tensor:
+        """Queries or keys [..., time, head_dim] of the first positions, with these positions in them; by default
+        positions are in the input embeddings alone."""
+        return x
+
+    def window_mask(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        """[queries, keys] True where the first positions may attend to each other; None: everywhere."""
+        return None
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, record: LayerRecorder | None = None
@@ -135,6 +145,8 @@ class MultiHeadAttention(nn.Module):
             assert mask is None
             if time > 1 and (before or record is not None):
                 mask = torch.ones(time, before + time, dtype=torch.bool, device=q.device).tril(before)
+        if (window := self.window_mask(time, k.shape[2], q.device)) is not None:
+            mask = window[None, None] if mask is None else mask & window
         if record is not None:
             record("attention", self.weights(q, k, mask))
         is_causal = self.causal and not before and time > 1  # torch then builds no mask

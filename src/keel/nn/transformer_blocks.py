@@ -44,18 +44,24 @@ class TransformerBlock(nn.Module):
         activation: Activation,
         epsilon: float,
         pre_norm: bool = False,
-        causal: bool = False,
+        **layers: Any,
     ):
         super().__init__()
         self.pre_norm = pre_norm
         self.activation_name: Activation = activation
         self.activation = ACTIVATIONS[activation]
+        self.build_layers(width, heads, hidden, attention_dropout, epsilon, **layers)
+        self.dropout = FastDropout(dropout)
+
+    def build_layers(
+        self, width: int, heads: int, hidden: int, attention_dropout: float, epsilon: float, *, causal: bool = False
+    ) -> None:
+        """The layers that have weights."""
         self.attention = MultiHeadAttention(width, heads, attention_dropout, causal=causal)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
         self.output_norm = nn.LayerNorm(width, eps=epsilon)
-        self.dropout = FastDropout(dropout)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, record: LayerRecorder | None = None, query_count: int = 0
@@ -76,7 +82,11 @@ class TransformerBlock(nn.Module):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or with another activation."""
-        return self.contract(self.activation(self.expand(x)))
+        return self.contract(self.activate(self.expand(x)))
+
+    def activate(self, hidden: Tensor) -> Tensor:
+        """The activation function between the two matrices of the feed-forward network."""
+        return self.activation(hidden)
 
     @property
     def fusible(self) -> bool:

@@ -8,6 +8,7 @@ from keel.systems.ernie import Ernie as Ernie
 from keel.systems.fasttext import FastText as FastText
 from keel.systems.glove import Glove as Glove
 from keel.systems.gpt import Gpt as Gpt
+from keel.systems.modernbert import ModernBert as ModernBert
 from keel.systems.ngram import Ngram as Ngram
 from keel.systems.nnlm import Nnlm as Nnlm
 from keel.systems.onehot import Onehot as Onehot
@@ -39,6 +40,7 @@ SYSTEMS: dict[str, type[System]] = {
         Bert,
         Ernie,
         Electra,
+        ModernBert,
     )
 }
 LINEAGE = (
@@ -50,5 +52,6 @@ LINEAGE = (
     ("bert", "transformer"),
     ("ernie", "bert"),
     ("electra", "bert"),
+    ("modernbert", "bert"),
 )
 """Systems and their ancestors: the file of the first imports the file of the second, and no other system's."""

@@ -190,15 +190,23 @@ class BertEncoder(Encoder):
         super().__init__()
         self.vocab_size, self.width = vocab_size, system.width
         self.words = nn.Embedding(vocab_size, system.embedding_width)
-        self.positions = nn.Embedding(system.max_positions, system.embedding_width)
+        self.build_input_layers(system)
+        self.dropout = FastDropout(system.dropout)
+        self.stack = EncoderStack.build(system)
+        self.pooler = self.build_pooler(system)
+        self.pooler_activation = torch.relu if system.variant == "distilbert" else torch.tanh
+        self.apply(initialize)
+
+    def build_input_layers(self, system: Bert) -> None:
+        """The layers that have weights between word embeddings and blocks."""
+        self.positions: nn.Embedding | None = nn.Embedding(system.max_positions, system.embedding_width)
         has_segments = system.variant != "distilbert"
         self.segments = nn.Embedding(system.segment_types, system.embedding_width) if has_segments else None
         self.norm = nn.LayerNorm(system.embedding_width, eps=system.norm_epsilon)
-        self.dropout = FastDropout(system.dropout)
-        self.stack = EncoderStack.build(system)
-        self.pooler = nn.Linear(system.width, system.width)
-        self.pooler_activation = torch.relu if system.variant == "distilbert" else torch.tanh
-        self.apply(initialize)
+
+    def build_pooler(self, system: Bert) -> nn.Module:
+        """The layer of the pooled output."""
+        return nn.Linear(system.width, system.width)
 
     @property
     def accepts_packed(self) -> bool:
@@ -217,7 +225,8 @@ class BertEncoder(Encoder):
             # Without segments all is A: adding one vector is cheaper than looking it up at every position.
             segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)
             vectors = vectors + segments
-        vectors = vectors + learned_positions(self.positions, batch)
+        if self.positions is not None:
+            vectors = vectors + learned_positions(self.positions, batch)
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
         dropout = NO_DROPOUT
@@ -258,13 +267,15 @@ def initialize(module: nn.Module) -> None:
     """Truncated normal with standard deviation 0.02, cut at two deviations; zero biases."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
 
 
 @torch.no_grad()
 def copy_positions(encoder: BertEncoder, trained: int) -> None:
     """Let position embeddings that are not trained yet start as copies of those that are."""
+    if encoder.positions is None:
+        return
     weight = encoder.positions.weight
     whole = gather_tensor(weight)
     weight.copy_(shard_like(whole[torch.arange(len(whole), device=whole.device) % trained], weight))
@@ -293,6 +304,10 @@ class BertPretraining(EncoderObjective):
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.mask_id, self.pad_id = tokenizer.mask_id, tokenizer.pad_id
         self.vocab_size = encoder.vocab_size
+        self.build_heads(system)
+
+    def build_heads(self, system: Bert) -> None:
+        """The layers above the encoder."""
         self.transform = nn.Linear(system.width, system.embedding_width)
         self.norm = nn.LayerNorm(system.embedding_width, eps=system.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(self.vocab_size))
@@ -300,8 +315,13 @@ class BertPretraining(EncoderObjective):
         for head in (self.transform, self.next):
             initialize(head)
         if not system.predicts_pairs:  # they get no gradient
-            encoder.pooler.requires_grad_(False)
+            self.encoder.pooler.requires_grad_(False)
             self.next.requires_grad_(False)
+
+    @property
+    def mlm_layers(self) -> tuple[nn.Module, nn.Module]:
+        """The first and the last layer between the encoder and the softmax over words."""
+        return self.transform, self.norm
 
     @property
     def output_embeddings(self) -> Tensor:
@@ -417,7 +437,10 @@ class BertPretraining(EncoderObjective):
 
     def mlm_features(self, top: Tensor, positions: Tensor) -> Tensor:
         """[batch, slots, width]: the input of the softmax."""
-        vectors = top.gather(1, positions[..., None].expand(-1, -1, top.shape[-1]))
+        return self.mlm_transform(top.gather(1, positions[..., None].expand(-1, -1, top.shape[-1])))
+
+    def mlm_transform(self, vectors: Tensor) -> Tensor:
+        """[..., width]: LayerNorm(activation(W x + b))."""
         return self.norm(ACTIVATIONS[self.system.activation](self.transform(vectors)))
 
     def mlm_logits(self, top: Tensor, positions: Tensor) -> Tensor:

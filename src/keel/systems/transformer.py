@@ -81,13 +81,17 @@ class TransformerSystem(System):
             "epsilon": self.norm_epsilon,
         }
 
+    def build_encoder_block(self, number: int, *, pre_norm: bool) -> TransformerBlock:
+        """A new encoder block; they are numbered from 0."""
+        return TransformerBlock(**self.block_settings, pre_norm=pre_norm)
+
 
 class EncoderStack(TransformerStack):
     """The Transformer's encoder (figure 1, left): blocks of bidirectional self-attention and a feed-forward network."""
 
     @classmethod
     def build(cls, system: TransformerSystem, *, pre_norm: bool = False) -> Self:
-        return cls(TransformerBlock(**system.block_settings, pre_norm=pre_norm) for _ in range(system.layers))
+        return cls(system.build_encoder_block(number, pre_norm=pre_norm) for number in range(system.layers))
 
     def forward(
         self, x: Tensor, mask: Tensor | None, options: ForwardOptions = ForwardOptions(), query_count: int = 0

@@ -200,13 +200,20 @@ class SpanAnswering(Task):
         assert selection is not None
         return selection.gather(output.top)
 
+    @property
+    def projects_tokens(self) -> bool:
+        return self.network is None and not self.head.align and self.encoder.projects_tokens
+
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, tokens, 2]: start and end logits."""
         assert selection is not None
         if self.align is not None:
             assert selection.roles is not None
             features = self.align(features, selection.mask & (selection.roles == QUESTION))
-        hidden = self.dropout(features) if self.network is None else self.network(features, selection.counts)
+        if self.network is None:
+            hidden = self.dropout(self.project_tokens(features))
+        else:
+            hidden = self.network(features, selection.counts)
         logits = self.classifier(hidden)
         if self.null_classifier is None:
             return logits

@@ -213,6 +213,10 @@ class TokenClassification(Task):
         assert selection is not None
         return selection.gather(output.top)
 
+    @property
+    def projects_tokens(self) -> bool:
+        return self.network is None and self.encoder.projects_tokens
+
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, words, tags]: logits."""
         if self.network is not None:
@@ -220,7 +224,7 @@ class TokenClassification(Task):
             words, characters = selection.character_indices, selection.characters
             logits = self.classifier(self.network(features, selection.counts, words, characters))
         else:
-            logits = self.classifier(self.dropout(features))
+            logits = self.classifier(self.dropout(self.project_tokens(features)))
         if self.ngrams is None:
             return logits
         assert selection is not None

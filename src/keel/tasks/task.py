@@ -251,7 +251,16 @@ class Task(EncoderObjective):
 
     def head_parameters(self) -> list[nn.Parameter]:
         """The encoder's parameters that the head uses: trained although the encoder is frozen."""
-        return []
+        return self.encoder.pooler_parameters() if self.projects_tokens else []
+
+    @property
+    def projects_tokens(self) -> bool:
+        """Whether the classifier reads vectors of single tokens through the encoder's pooler."""
+        return False
+
+    def project_tokens(self, features: Tensor) -> Tensor:
+        """[..., width]: vectors of single tokens as the classifier reads them."""
+        return self.encoder.pool_projection(features) if self.projects_tokens else features
 
     def example_losses(self, logits: Tensor, targets: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch]: the loss of each example."""

@@ -1,5 +1,6 @@
 """The tensors of multi-head attention, by name: self-attention and cross-attention."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from keel.explain.trace.tensor_trace import TensorKind
@@ -81,6 +82,19 @@ def self_attention_kinds(*, causal: bool, source: str, cached: bool = False) -> 
             part=part,
             sources=("concatenated heads",),
         ),
+    )
+
+
+def rotary_kinds(kinds: AttentionKinds, window: int) -> AttentionKinds:
+    """The same with rotary positions and without biases; a `window` of tokens limits what a token attends to."""
+    turned = " Each pair of its numbers is then turned by an angle that grows with the position (RoPE)."
+    beyond = f" Minus infinity also beyond a window of {window:,} tokens around the query." if window else ""
+    return kinds._replace(
+        query=replace(kinds.query, meaning=kinds.query.meaning + turned, formula="Q = RoPE(X W_Q)"),
+        key=replace(kinds.key, meaning=kinds.key.meaning + turned, formula="K = RoPE(X W_K)"),
+        value=replace(kinds.value, formula="V = X W_V"),
+        scores=replace(kinds.scores, meaning=kinds.scores.meaning + beyond),
+        output=replace(kinds.output, formula="O = Z W_O"),
     )
 
 

@@ -79,8 +79,9 @@ def _predict_masked(
 ) -> dict[str, list[Candidate]]:
     """The prediction at each mask, as `Model.fill` makes it."""
     tokenizer = model.tokenizer
-    recorder.watch(objective.transform, before=MASKED_VECTORS)
-    recorder.watch(objective.norm, after=MASK_FEATURES)
+    first, last = objective.mlm_layers
+    recorder.watch(first, before=MASKED_VECTORS)
+    recorder.watch(last, after=MASK_FEATURES)
     logits = objective.masked_logits(given.batch, torch.tensor([masks], device=model.device))[..., : len(tokenizer)]
     recorder.add(MASK_LOGITS, logits)
     probabilities = logits.float().softmax(-1)
@@ -134,9 +135,11 @@ def explain_mask(step: TraceStep, position: int) -> list[str]:
     """What Q, K and V are when a masked word is predicted, with the numbers of this text."""
     names = step.labels[TOKENS][0]
     mask = names[position]
+    is_rotary = all(tensor.kind.name != "position embeddings" for tensor in step.tensors)
+    embedded = f"{mask} alone" if is_rotary else f"{mask}, of its position and of its segment"
     found = [
         f"{mask_name(names, position)}: in every layer, row {position + 1} of Q is its query. In layer 1 it is made of "
-        f"the embeddings of {mask}, of its position and of its segment, as the word itself is hidden. K and V have a "
+        f"the embeddings of {embedded}, as the word itself is hidden. K and V have a "
         f"row for each of the {len(names)} tokens, {mask} included; the attention weights say how much of each value "
         f"is added to the vector of {mask}, so that from layer 2 on its query depends on the other words."
     ]

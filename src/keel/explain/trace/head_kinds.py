@@ -1,5 +1,7 @@
 """The tensors above an encoder, by name: pooling, heads of pre-training, heads of tasks."""
 
+from dataclasses import replace
+
 from keel.explain.trace.tensor_trace import TensorKind
 from keel.explain.trace.transformer_kinds import BATCH, TOKENS, VOCABULARY
 
@@ -92,6 +94,11 @@ POOLED_FEATURES = TensorKind(
     formula="h[CLS]",
     part=HEAD,
     sources=("stream",),
+)
+MEAN_FEATURES = replace(
+    POOLED_FEATURES,
+    meaning="The mean of the vectors of all tokens, which the pooler reads: one per sequence.",
+    formula="mean(h)",
 )
 MIX_WEIGHTS = TensorKind(
     name="mix weights",

@@ -18,6 +18,7 @@ from keel.explain.trace.encoder_recording import watch_encoder
 from keel.explain.trace.encoder_tracing import top_candidates
 from keel.explain.trace.head_kinds import (
     LABELS,
+    MEAN_FEATURES,
     MIX_SCALE,
     MIX_WEIGHTS,
     POOLED_FEATURES,
@@ -30,6 +31,7 @@ from keel.explain.trace.tensor_trace import TOP, TraceStep
 from keel.explain.trace.trace_inputs import PAD, check_size, sequence_labels, vocabulary_ids
 from keel.model import Candidate, Model
 from keel.systems.bert import BertEncoder
+from keel.systems.modernbert import ModernBertEncoder
 from keel.tasks.answer import SpanAnswering
 from keel.tasks.answer_windows import QUESTION
 from keel.tasks.choose import MultipleChoice
@@ -116,8 +118,10 @@ def _watch_head(recorder: TensorRecorder, task: Task) -> None:
         recorder.watch(
             mix, before=record_layers, after=lambda mixed: recorder.add(mixed_kinds(mixed.dim() + 1)[1], mixed)
         )
-    if isinstance(encoder, BertEncoder):
-        recorder.watch(encoder.pooler, before=POOLED_FEATURES)
+    pooled = isinstance(task, TextClassification) and task.pool == "default" and task.network is None
+    if isinstance(encoder, BertEncoder) and pooled:
+        is_mean = isinstance(encoder, ModernBertEncoder) and encoder.classifier_pooling == "mean"
+        recorder.watch(encoder.pooler, before=MEAN_FEATURES if is_mean else POOLED_FEATURES)
     if task.network is not None:
         for number, layer in enumerate(task.network.layers, 1):
             recorder.watch(layer, after=lambda output, number=number: _record_network(recorder, number, output))
@@ -125,7 +129,7 @@ def _watch_head(recorder: TensorRecorder, task: Task) -> None:
     assert isinstance(classifier, nn.Linear)
     units = "words" if isinstance(task, TokenClassification) else "candidates"
     source = "scalar mix" if mix is not None else "stream"
-    if isinstance(task, TextClassification) and task.pool == "default" and task.network is None:
+    if pooled:
         source = "pooled features" if isinstance(encoder, BertEncoder) else source
     recorder.watch(classifier, before=lambda read: recorder.add(classifier_kinds(read.dim(), units, source)[0], read))
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from keel.explain.trace.tensor_trace import TensorKind
 from keel.localization import gettext_noop
 from keel.nn.transformer_blocks import TransformerBlock
+from keel.systems.modernbert import ModernBertBlock
 
 BATCH, TOKENS, WIDTH, VOCABULARY = "batch", "tokens", "width", "vocabulary"
 HEADS, QUERIES, KEYS, HEAD_DIM, SOURCE = "heads", "queries", "keys", "head dim", "source"
@@ -60,6 +61,14 @@ NORMED_EMBEDDINGS = TensorKind(
     meaning="The sum after layer norm: the vectors that the first layer reads.",
     formula="LayerNorm(E + S + P)",
     sources=("embedding sum",),
+    stream=True,
+)
+NORMED_TOKENS = TensorKind(
+    name="input embeddings",
+    axes=VECTORS,
+    meaning="Token embeddings after layer norm: what the first layer reads. Positions come in by attention.",
+    formula="LayerNorm(E)",
+    sources=("token embeddings",),
     stream=True,
 )
 PROJECTED_EMBEDDINGS = TensorKind(
@@ -196,6 +205,8 @@ def feed_forward_kinds(block: TransformerBlock, source: str) -> FeedForwardKinds
     """The feed-forward network of a block; `source` is the name of what it reads."""
     activation = ACTIVATION_FORMULAS[block.activation_name]
     part, hidden = "feed-forward", (BATCH, TOKENS, "hidden")
+    if isinstance(block, ModernBertBlock):
+        return _gated_feed_forward_kinds(activation, source)
     return FeedForwardKinds(
         hidden=TensorKind(
             name="feed-forward hidden",
@@ -218,6 +229,48 @@ def feed_forward_kinds(block: TransformerBlock, source: str) -> FeedForwardKinds
             axes=VECTORS,
             meaning="Projected back to the width of the layer.",
             formula=f"{activation} W₂ + b₂",
+            part=part,
+            sources=("feed-forward activation",),
+        ),
+    )
+
+
+def sandwich_kind(name: str) -> TensorKind:
+    """The norm after a sub-layer, before the sum."""
+    return TensorKind(
+        name=f"{name} output norm",
+        axes=VECTORS,
+        meaning="What the sub-layer adds, normalised: each vector gets mean 0, variance 1, a learned scale.",
+        formula="LayerNorm(Sublayer(X))",
+        part=name if name == "feed-forward" else "self-attention",
+        sources=(f"{name} output",),
+    )
+
+
+def _gated_feed_forward_kinds(activation: str, source: str) -> FeedForwardKinds:
+    part, gated = "feed-forward", activation.replace("H", "H₁")
+    return FeedForwardKinds(
+        hidden=TensorKind(
+            name="feed-forward hidden",
+            axes=(BATCH, TOKENS, "hidden and gate"),
+            meaning="Each vector by itself, projected to two wider layers side by side; the second one is a gate.",
+            formula="[H₁; H₂] = X W₁",
+            part=part,
+            sources=(source,),
+        ),
+        activated=TensorKind(
+            name="feed-forward activation",
+            axes=(BATCH, TOKENS, "hidden"),
+            meaning="The activation function of the first half, number by number times the second half.",
+            formula=f"{gated} ⊙ H₂",
+            part=part,
+            sources=("feed-forward hidden",),
+        ),
+        output=TensorKind(
+            name="feed-forward output",
+            axes=VECTORS,
+            meaning="Projected back to the width of the layer.",
+            formula=f"({gated} ⊙ H₂) W₂",
             part=part,
             sources=("feed-forward activation",),
         ),

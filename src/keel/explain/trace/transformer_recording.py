@@ -5,12 +5,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from keel.explain.trace.attention_kinds import AttentionKinds, cross_attention_kinds, self_attention_kinds
+from keel.explain.trace.attention_kinds import AttentionKinds, cross_attention_kinds, rotary_kinds, self_attention_kinds
 from keel.explain.trace.tensor_recorder import AttentionCall, TensorRecorder
 from keel.explain.trace.transformer_kinds import (
     EMBEDDING_SUM,
     FINAL_NORM,
     NORMED_EMBEDDINGS,
+    NORMED_TOKENS,
     POSITION_EMBEDDINGS,
     PROJECTED_EMBEDDINGS,
     SCALED_EMBEDDINGS,
@@ -22,6 +23,7 @@ from keel.explain.trace.transformer_kinds import (
     TOKEN_EMBEDDINGS,
     TOKEN_IDS,
     feed_forward_kinds,
+    sandwich_kind,
     sublayer_kinds,
 )
 from keel.nn.encoder import Encoder
@@ -29,6 +31,7 @@ from keel.nn.multihead_attention import MultiHeadAttention
 from keel.nn.transformer_blocks import DecoderBlock, TransformerBlock, TransformerStack
 from keel.systems.bert import BertEncoder
 from keel.systems.gpt import GptEncoder
+from keel.systems.modernbert import ModernBertBlock, ModernBertEncoder, RotaryAttention
 from keel.systems.transformer import (
     PositionEmbedding,
     TransformerDecoder,
@@ -39,7 +42,11 @@ from keel.systems.transformer import (
 
 def watch_transformer(recorder: TensorRecorder, network: Encoder | TransformerDecoder) -> bool:
     """Record embeddings and blocks of a Transformer; False if the network is none."""
-    if isinstance(network, BertEncoder):
+    if isinstance(network, ModernBertEncoder):
+        recorder.watch(network.words, before=TOKEN_IDS, after=TOKEN_EMBEDDINGS)
+        recorder.watch(network.norm, after=NORMED_TOKENS)
+        _watch_stack(recorder, network.stack, network.final_norm)
+    elif isinstance(network, BertEncoder):
         _watch_bert(recorder, network)
     elif isinstance(network, GptEncoder):
         _watch_gpt(recorder, network)
@@ -58,6 +65,7 @@ def _watch_bert(recorder: TensorRecorder, encoder: BertEncoder) -> None:
         time, segments = vectors.shape[1], encoder.segments
         if segments is not None and not recorder.has(SEGMENT_EMBEDDINGS):  # all tokens are of the first text
             recorder.add(SEGMENT_EMBEDDINGS, segments.weight[0].expand_as(vectors))
+        assert encoder.positions is not None
         recorder.add(POSITION_EMBEDDINGS, encoder.positions.weight[:time])
         recorder.add(EMBEDDING_SUM, vectors)
 
@@ -122,14 +130,23 @@ def _watch_block(recorder: TensorRecorder, block: TransformerBlock, layer: int) 
         ("feed-forward", block.output_norm),
     ]
     present = [(name, norm) for name, norm in sublayers if norm is not None]
+    sandwiched: dict[str, nn.Module] = {}
+    if isinstance(block, ModernBertBlock) and isinstance(block.after_attention, nn.LayerNorm):
+        sandwiched = {"attention": block.after_attention, "feed-forward": block.after_feed_forward}
     before = "stream"
     read: dict[str, str] = {}  # what each sub-layer reads
     for number, (name, norm) in enumerate(present, 1):
         is_last = number == len(present)
-        kinds = sublayer_kinds(number, name, f"{name} output", before, pre_norm=block.pre_norm, last=is_last)
+        output = f"{name} output norm" if name in sandwiched else f"{name} output"
+        kinds = sublayer_kinds(number, name, output, before, pre_norm=block.pre_norm, last=is_last)
         if block.pre_norm:
-            read[name] = kinds.norm.name
-            recorder.watch(norm, after=kinds.norm, layer=layer)
+            if isinstance(norm, nn.LayerNorm):
+                read[name] = kinds.norm.name
+                recorder.watch(norm, after=kinds.norm, layer=layer)
+            else:
+                read[name] = before
+            if name in sandwiched:
+                recorder.watch(sandwiched[name], after=sandwich_kind(name), layer=layer)
             following: nn.Module = block if is_last else present[number][1]
             side = {"after": kinds.residual} if is_last else {"before": kinds.residual}
             recorder.watch(following, layer=layer, **side)
@@ -141,6 +158,8 @@ def _watch_block(recorder: TensorRecorder, block: TransformerBlock, layer: int) 
     causal = block.attention.causal
     own = self_attention_kinds(causal=causal, source=read["attention"])
     cached = self_attention_kinds(causal=causal, source=read["attention"], cached=True)
+    if isinstance(block.attention, RotaryAttention):
+        own = rotary_kinds(own, block.attention.window)
     _watch_attention(recorder, block.attention, [own, cached], layer)
     if cross is not None:
         _watch_attention(recorder, cross, [cross_attention_kinds(read["cross-attention"])], layer)

@@ -12,6 +12,7 @@ from keel.report.figures.figure import Figure, encoder_parameters
 from keel.systems.bert import Bert, BertEncoder
 from keel.systems.elmo import Elmo
 from keel.systems.gpt import Gpt
+from keel.systems.modernbert import ModernBert
 from keel.systems.system import System
 from keel.systems.transformer import TransformerSystem
 
@@ -167,21 +168,23 @@ def draw_block(model: Model | None = None) -> Figure:
     """One Transformer block between embeddings and head, with widths and parameters."""
     system = Bert() if model is None else model.system
     if not isinstance(system, Bert | Gpt):
-        what = f"figure block shows models of bert, electra and gpt, and this is a {system.name}"
+        what = f"figure block shows models of bert, electra, modernbert and gpt, and this is a {system.name}"
         raise UsageError(f"{what}: choose another one")
     vocab_size = 30_522 if model is None else model.encoder.vocab_size
     with meta_device():
         encoder = system.build_encoder(vocab_size)
-    block = encoder.blocks()[0]
+    block = encoder.blocks()[-1]
     per_block = sum(weight.numel() for weight in block.parameters())
     total = sum(weight.numel() for weight in encoder.parameters())
     width, heads, hidden = system.width, system.heads, system.mlp_size
     causal = isinstance(system, Gpt)
-    pre_norm = causal and system.pre_norm
+    is_rotary = isinstance(system, ModernBert)
+    pre_norm = is_rotary or (isinstance(system, Gpt) and system.pre_norm)
     diagram = Diagram()
     high, gap = 44.0, 26.0
     attention = ("Causal self-attention" if causal else "Self-attention", f"{heads} heads of {system.head_dim}")
-    mlp = ("Feed-forward", f"{width} → {hidden} → {width}, {system.activation}")
+    inner = f"2 × {hidden}" if is_rotary else f"{hidden}"
+    mlp = ("Feed-forward", f"{width} → {inner} → {width}, {'gated ' * is_rotary}{system.activation}")
     norm = ("Layer norm", f"width {width}")
     parts = [norm, attention, None, norm, mlp, None] if pre_norm else [attention, None, norm, mlp, None, norm]
     kinds = {attention: "node tint0", mlp: "node tint1", norm: "node tint4"}
@@ -191,6 +194,8 @@ def draw_block(model: Model | None = None) -> Figure:
     embedding_parts = "token + segment + position" if segments else "token + position"
     embedded = getattr(system, "embedding_width", width)
     table = f"{vocab_size:,} × {embedded} tokens, {system.max_positions:,} × {embedded} positions"
+    if is_rotary:
+        embedding_parts, table = "token", f"{vocab_size:,} × {embedded} tokens; rotary positions"
     wide = max(fitted_width(table, size="small"), fitted_width(f"Embeddings: {embedding_parts}"))
     area = centered(x, y, wide, high)
     below = diagram.box(area, f"Embeddings: {embedding_parts}", note=table, kind="node tint2")

@@ -12,6 +12,7 @@ from keel.report.figures.figure import Figure
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.gpt import TASK_TOKENS, Gpt
+from keel.systems.modernbert import ModernBert
 from keel.systems.system import supports
 
 PANEL, GAP = 330.0, 34.0
@@ -52,7 +53,7 @@ SUBSCRIPTS = str.maketrans("123456789", "₁₂₃₄₅₆₇₈₉")
 def draw_heads(model: Model | None = None) -> Figure:
     """Heads of all tasks on BERT; a fine-tuned model's own with its labels."""
     system = Bert() if model is None else model.system
-    if not isinstance(system, Bert):
+    if not isinstance(system, Bert) or isinstance(system, ModernBert):
         what = f"figure heads shows models of bert and electra, and this is a {system.name}"
         raise UsageError(f"{what}: choose another one, or the figure gpt-inputs")
     vocab_size = 30_522 if model is None else model.encoder.vocab_size
