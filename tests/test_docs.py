@@ -42,6 +42,8 @@ SHORTER = {
     "gpt wiki.txt --size mini": "gpt wiki.txt --size tiny --text.vocabulary 400 --batch 4",
     "ulmfit wiki.txt --size mini": "ulmfit wiki.txt --size tiny --text.vocabulary 400 --system.bptt 32 --batch 8",
     "electra wiki.txt --size small": "electra wiki.txt --system.layers 1 --system.width 64 --batch 8",
+    "--system.layers 12 --system.width 384": "--system.layers 1 --system.width 64 --batch 8",
+    "ernie chinese.txt --size small": f"ernie chinese.txt {TINY}",
     "bert wiki.txt --size mini": f"bert wiki.txt {TINY}",
     "chinese.txt --size mini": f"chinese.txt {TINY}",
     "--task classify": "--task classify --epochs 1",

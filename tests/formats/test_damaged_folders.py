@@ -67,6 +67,7 @@ def folders(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> l
     systems = {name: tiny(name) for name in SYSTEMS}
     systems |= {variant: tiny("bert", variant=variant) for variant in ("roberta", "distilbert")}
     systems["sink"] = tiny("gpt", sink=True)
+    systems["sandwich"] = tiny("modernbert", sandwich_norm=True)
     for name, system in systems.items():
         with torch.device("cpu"):
             encoder = system.build_encoder(len(tokenizer))

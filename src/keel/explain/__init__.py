@@ -13,7 +13,7 @@ for JSON; `api/` joins it with its figure of `report/`.
 | `keel nearest`, `analogy`, `odd` | `nearest_neighbors`, with the index of `approximate_search` |
 | `keel map`, `keel clusters` | `vector_map`, `projection`, `text_clusters` |
 | `keel senses` | `word_senses` |
-| `keel translate --alignment` | `word_alignment` |
+| `keel translate` | `word_alignment` |
 | `keel evaluate` | `perplexity`, `zero_shot`, `vector_benchmarks` |
 | `keel generate --trace` | `decoding_steps` |
 """
