@@ -23,6 +23,7 @@ from keel.claims.small_models import TINY
 from keel.nn.convolution import ConvolutionFilters
 from keel.nn.recurrent import RecurrentLayers
 from keel.nn.transformer_blocks import TransformerBlock
+from keel.report.charts import lines
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -112,9 +113,14 @@ def fewer_weights(say: Say) -> Verdict:
     stacks = [nn.Sequential(nn.Conv2d(1, 1, 5), *pool, nn.Conv2d(1, 1, 5)) for pool in ((), (nn.AvgPool2d(2),))]
     plain, pooled = map(_seen_side, stacks)
     say(f"two 5 x 5 convolutions see {plain} x {plain} pixels, with 2 x 2 pooling between them {pooled} x {pooled}")
-    found = _pattern_accuracies()
+    found, curves = _pattern_accuracies()
     for name, (known, new) in found.items():
         say(f"one of two patterns in noise, {name}: accuracy {known:.0%}, at positions not seen in training {new:.0%}")
+    caption = (
+        "Accuracy by the position at which the pattern begins; in training it begins at 0 to 15. The weights of a "
+        "convolution are those of every position, the dense layer has its own for each."
+    )
+    say.picture(lines(curves, across="position of the pattern", upward="accuracy"), caption)
     convolved, connected = (new for _, new in found.values())
     return Verdict(
         equal < 1e-4 and changes[0] < 1e-5 < changes[1] and still < 1e-5 and convolved > 0.9 > 0.7 > connected,
@@ -136,14 +142,14 @@ def _seen_side(network: nn.Module) -> int:
     return int((gradient[0, 0].abs().sum(0) > 0).sum())
 
 
-def _pattern_accuracies() -> dict[str, tuple[float, float]]:
-    """Accuracy on patterns in the left half of a sequence, as in training, and in the right half."""
+def _pattern_accuracies() -> tuple[dict[str, tuple[float, float]], dict[str, list[tuple[float, float]]]]:
+    """Accuracy on patterns in the left half of a sequence, as in training, and in the right half; and by position."""
     torch.manual_seed(0)
     patterns = 2 * torch.randn(2, 8, 5)
 
-    def examples(count: int, start: int) -> tuple[Tensor, Tensor]:
+    def examples(count: int, start: int, width: int = 16) -> tuple[Tensor, Tensor]:
         x, kinds = 0.5 * torch.randn(count, 8, 40), torch.randint(2, (count,))
-        for row, position in enumerate(torch.randint(start, start + 16, (count,)).tolist()):
+        for row, position in enumerate(torch.randint(start, start + width, (count,)).tolist()):
             x[row, :, position : position + 5] += patterns[kinds[row]]
         return x, kinds
 
@@ -165,7 +171,15 @@ def _pattern_accuracies() -> dict[str, tuple[float, float]]:
             tests = examples(500, 0), examples(500, 20)
             known, new = (accuracy(network(x).argmax(1) == kinds) for x, kinds in tests)
         found[name] = known, new
-    return found
+    with torch.inference_mode():
+        batches = [examples(200, position, 1) for position in range(36)]
+        curves = {
+            name.split(" and ")[0]: [
+                (n, accuracy(network(x).argmax(1) == kinds)) for n, (x, kinds) in enumerate(batches)
+            ]
+            for name, network in networks.items()
+        }
+    return found, curves
 
 
 def three_networks(say: Say) -> Verdict:
