@@ -229,3 +229,27 @@ def test_chinese_text_is_wrapped_by_columns():
     assert max(map(cell_len, lines)) <= 20 + 2  # punctuation hangs
     assert not any(line[0] in "，。；" for line in lines)
     assert "".join(lines).replace(" ", "") == "学习率在预热之后下降，见--train.schedule；默认值随优化器而变。"
+
+
+def test_numbers_with_exponents_are_values():
+    found = Catalogue("zh", {"min {1#}, max {2#}": "最小 {1}，最大 {2}"})
+    assert found.translate("min 1.28e-08, max 1") == "最小 1.28e-08，最大 1"
+
+
+def test_a_sentence_of_joined_parts_ends_with_a_chinese_full_stop(chinese: Catalogue):
+    assert chinese.translate("x.tsv: trained for 2 steps; width 384.").endswith("384。")
+
+
+@pytest.mark.parametrize(
+    ("english", "expected"),
+    [
+        ("Decided: 1 of 3 pairs; not decided: 2.", "3 对中已确定 1 对，未定 2 对。"),
+        ("a: bert is best (0.9). Not decided: 1 of 3 pairs.", "3 对中有 1 对未定。"),
+        ("[MASK] at 8", "第 8 位的 [MASK]"),
+        ("system", "系统"),
+        ("verdict", "结论"),
+        ("detectable", "可检出差异"),
+    ],
+)
+def test_sentences_and_heads_of_reports(english: str, expected: str):
+    assert translate(english, "zh").endswith(expected)

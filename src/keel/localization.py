@@ -158,7 +158,7 @@ def _patterns(english: str) -> tuple[re.Pattern[str], ...]:
         pattern = re.escape(parts[0])
         for suffix, before, after in zip(parts[2::3], parts[:-1:3], parts[3::3], strict=True):
             if suffix == "#":
-                pattern += r"([-+]?\d[\d.,:%]*(?: [^\d\W]+)*?)"
+                pattern += r"([-+]?\d[\d.,:%]*(?:e[-+]\d+)?(?: [^\d\W]+)*?)"
             elif not before and len(pattern) > 0:  # right after another value: a part that is joined to it, or none
                 pattern += rf"((?:[;,:.]? ).{repeat}|)"
             else:
@@ -249,9 +249,9 @@ class Catalogue:
             yield f"{speed[1]} {noun}/秒"
         if (named := NAMED_NUMBER.fullmatch(text)) and kind == "value" and (noun := self._entries.get(named[1])):
             yield f"{noun} {named[2]}"
+        if text.endswith(".") and (shown := self._translate(text[:-1], kind)) != text[:-1]:
+            yield f"{shown}。"
         yield from self._joined(text, kind)
-        if text.endswith("."):
-            yield f"{self._translate(text[:-1], kind)}。"
         yield from late
 
     def _filled(self, template: MessageTemplate, text: str, kind: Kind) -> Iterator[tuple[str, bool]]:

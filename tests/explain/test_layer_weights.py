@@ -11,10 +11,12 @@ from keel.api.finetuning import finetune
 from keel.api.layers import layers
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.explain.layers.layer_weights import Layers, layer_weights
+from keel.explain.layers.layer_weights import Layers, LayersByTask, TaskMix, layer_weights
+from keel.localization import using_language
 from keel.model import Model
 from keel.systems.rnn import Rnn
 from keel.systems.ulmfit import Ulmfit
+from keel.text_table import cell_len
 
 EXAMPLES = [("a fine day", "good"), ("an awful day", "bad")] * 4
 
@@ -107,3 +109,15 @@ def test_model_without_scalar_mix_is_refused() -> None:
     model = finetune("onehot", EXAMPLES, dev=None, epochs=1)
     with pytest.raises(UsageError, match="mix"):
         layer_weights(model)
+
+
+def test_lines_are_in_the_users_language() -> None:
+    found = Layers([0.25, 0.75], 1.0, [0, 1])
+    english = found.lines()
+    assert english[0] == f"embeddings  0.250  {'#' * 10}"
+    with using_language("zh"):
+        chinese, table = found.lines(), LayersByTask([TaskMix("a", "tag", found)]).lines()
+    assert [line.split()[0] for line in chinese] == ["嵌入", "第", "gamma", "重心"]
+    assert len({cell_len(line[: line.index("0.")]) for line in chinese[:2]}) == 1  # aligned on a terminal
+    assert table[0].split() == ["层", "a"]
+    assert table[-1] == "第 0 层：嵌入；重心：加权平均的层号"

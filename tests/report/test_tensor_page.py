@@ -81,7 +81,7 @@ def test_the_page_runs_its_own_script_only(traces: dict[str, TensorTrace], tmp_p
     other = TraceStep(title="text", tensors=[tensor], labels=labels)
     found = TensorTrace(model="m", system="s", summary="", text=EVIL, steps=[step, other], explanations=[EVIL])
     html = write_trace_figure(tmp_path / "a.html", found).read_text(encoding="utf-8")
-    assert html.count("<script") == html.count("</script>") == 2
+    assert html.count("<script") == html.count("</script>") == 4  # the trace, names, phrases and the program
     assert "<img" not in html
     assert "default-src 'none'" in html
     assert "https://" not in html

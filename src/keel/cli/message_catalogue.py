@@ -24,7 +24,8 @@ LEFT_OUT = ("kernels", "claims", "assets", "report/page_style.py", "cli/referenc
 model cards are read by other programs."""
 INCLUDED = ("claims/__init__.py", "claims/claim.py", "claims/html_pages.py")
 """Files of LEFT_OUT that have titles and results which are shown elsewhere too."""
-SENTENCE_CALLS = {"translate", "translated", "gettext_noop", "pluralize", "section", "facts", "Page", "Finding"}
+SENTENCE_CALLS = {"translate", "translated", "gettext_noop", "pluralize", "section", "facts", "Page", "Finding",
+                  "phrases"}  # fmt: skip
 """Functions and methods whose arguments are sentences, single words too."""
 NO_SENTENCE = re.compile(
     r"</|/>|^\s*[.#]?[\w-]+ *\{(?!\d+[#?]?\})|^[#.][\w-]+ |^https?:|^[A-Z_]+=|^[\w.-]+:[\w.-]+$|^--[\w.]+ [A-Z]+$"
@@ -125,6 +126,25 @@ WORDS = (
     *("heads", "embeddings", "subwords", "lowercased", "cased", "entity F1", "binary F1", "precision", "recall"),
     *("contents", "padding", "encoding", "median", "95% below", "longest", "documents/s", "characters in each"),
     *("line", "field", "commas", "tabs", "spaces", "semicolons", "target tokens", "ngrams", "pairs", "updates"),
+    *("query", "key", "value", "logits", "probabilities", "context", "read-out", "convolution", "input", "output"),
+    *("encoder", "decoder", "hidden", "queries", "keys", "source", "masks", "candidates", "directions", "features"),
+    *("filters", "layers", "sequences", "cross-attention", "self-attention", "{1} at {2#}", "{1#} cores of {2}"),
+    *(
+        "lines",
+        "tensor",
+        "formula",
+        "meaning",
+        "add",
+        "System",
+        "Reason",
+        "Pair",
+        "points",
+        "better:worse",
+        "detectable",
+        "verdict",
+        "majority",
+        "center",
+    ),
     *("English", "German", "French", "Spanish", "Russian", "Chinese", "Japanese", "Korean"),
     *("No such file or directory", "Not a directory", "Is a directory", "Permission denied", "File exists"),
     *("Read-only file system", "File name too long", "No space left on device", "Connection refused"),

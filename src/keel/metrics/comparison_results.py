@@ -219,7 +219,7 @@ class Comparison:
         else:
             text = f"{column.name}: {best.row} is first ({shown}), but not decided against {join_names(rivals)}."
         if undecided:
-            text += f" {undecided} of {pluralize(len(tests), 'pair')} {'is' if undecided == 1 else 'are'} not decided."
+            text += f" Not decided: {undecided} of {pluralize(len(tests), 'pair')}."
         return text
 
     def disagreements(self, column: Column, count: int = 12) -> list[Disagreement]:

@@ -109,6 +109,14 @@ def attention_page(title: str, lead: str, view: HeadWeights, figures: Sequence[t
         page.figure(picture, caption)
     weights = [[each.largest, each.power, each.threshold, each.error, each.text] for each in stored]
     facts = {"layers": [*view.layers], "heads": [*view.heads], "cross": view.cross, "weights": weights}
+    page.phrases(
+        attends="{token} attends to: {list}",
+        attended="{token} is attended to by: {list}",
+        head="Layer {layer}, head {head}",
+        precision="Largest weight of this head: {largest}, exact to {error}.",
+        cut="Largest weight of this head: {largest}, exact to {error}; those below {threshold} are not stored.",
+        old="This browser is too old to show the weights.",
+    )
     page.script(page_asset("attention.js"))
     page.data("weights", json.dumps(facts))
     return page

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from keel.events import pluralize
+from keel.localization import translate
 from keel.metrics.comparison_results import Cell, Column, Comparison, Disagreement
 from keel.metrics.scores import score_name
 from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD
@@ -70,11 +71,7 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
     if tests:
         page.section(f"{prefix}Which differences are real")
         undecided = sum(not test.decided for test in tests)
-        page.text(
-            f"{len(tests) - undecided} of {pluralize(len(tests), 'pair')} "
-            f"{'is' if len(tests) - undecided == 1 else 'are'} decided; "
-            f"{undecided} {'is' if undecided == 1 else 'are'} not."
-        )
+        page.text(f"Decided: {len(tests) - undecided} of {pluralize(len(tests), 'pair')}; not decided: {undecided}.")
         page.figure(
             verdict_matrix([cell.row for cell in ranked], tests),
             "Points by which the system of the row is above that of the column. Filled: decided; outlined: not.",
@@ -83,7 +80,7 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
             [
                 f"{test.first} - {test.second}",
                 f"{100 * test.difference:+.1f}",
-                f"{100 * test.low:+.1f} to {100 * test.high:+.1f}",
+                translate(f"{100 * test.low:+.1f} to {100 * test.high:+.1f}"),
                 f"{test.wins}:{test.losses}",
                 _p(test.p_holm),
                 _p(test.p_items),
@@ -127,10 +124,9 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
 
 def ranking_figure(ranked: Sequence[Cell]) -> tuple[Element, str]:
     """The ranking as a chart for all screens, with its caption."""
-    metric = score_name(ranked[0].metric)
-    caption = (
-        f"{metric[0].upper()}{metric[1:]} with 95% intervals over test texts and seeds; small rings are single seeds."
-    )
+    metric = translate(score_name(ranked[0].metric))
+    metric = metric[0].upper() + metric[1:]
+    caption = f"{metric} with 95% intervals over test texts and seeds; small rings are single seeds."
     return _for_screens(ranking_chart(ranked), ranking_chart(ranked, NARROW)), caption
 
 

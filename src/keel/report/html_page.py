@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -138,6 +139,10 @@ class Page:
         """Add data for the script, such as JSON; it is not executed."""
         assert "<" not in text, "it would end the element"
         self._scripts.insert(0, tag("script", text, type="application/json", id=id))
+
+    def phrases(self, **sentences: str) -> None:
+        """Add what a script shows, by name, in the user's language; the script fills in values that are in braces."""
+        self.data("phrases", json.dumps({name: translate(text) for name, text in sentences.items()}))
 
     def _policy(self) -> str:
         """Content Security Policy: the page makes no request, and no script runs but its own."""

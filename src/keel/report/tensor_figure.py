@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.localization import translate, translated
 from keel.report.charts import text_width
 from keel.report.html_page import tag
 from keel.report.png_images import palette_image
@@ -78,7 +79,8 @@ def overview_figure(found: Mapping[str, Any]) -> Element:
     for number, step in enumerate(found["steps"]):
         tensors = found["tensors"][step["first"] : step["first"] + step["count"]]
         kinds = {tensor["kind"] for tensor in tensors}
-        title = f"{number + 1}. {step['title']}" if found["steps"][1:] else step["title"]
+        title = step["title"]
+        title = f"{number + 1}. {translate(title)}" if found["steps"][1:] else translate(title)
         text = f"{title}: {' '.join(step['read'])}" if step["read"] else title
         y += 22
         svg.append(tag("text", _fitting(text, width), x=0, y=y, class_="accent" if kinds != before else None))
@@ -102,7 +104,7 @@ def _rows(svg: Element, found: Mapping[str, Any], tensors: Sequence[Mapping[str,
         members = [*group]
         for start in range(0, len(members), CARDS):
             if start == 0:
-                svg.append(tag("text", Part(part, bool(layer)).label, x=0, y=y + 26))
+                svg.append(tag("text", translate(Part(part, bool(layer)).label), x=0, y=y + 26))
                 if layer:
                     svg.append(tag("text", f"layer 1 of {layers}", class_="faint small", x=0, y=y + 42))
             lowest = y
@@ -120,8 +122,10 @@ def _card(kind: Mapping[str, Any], tensor: Mapping[str, Any], x: float, y: float
     """A tensor, its name, shape and picture, and the height of all."""
     high = 16.0
     sizes = " × ".join(map(str, tensor["shape"]))
-    card = tag("g", tag("title", f"{kind['name']}: {kind['meaning']} [{', '.join(kind['axes'])}]"))
-    card.append(tag("text", _fitting(kind["name"], CARD + CARD_GAP), x=x, y=y + 13))
+    words = (kind["name"], kind["meaning"], *kind["axes"])
+    name, meaning, *axes = translated(words)
+    card = tag("g", tag("title", f"{name}: {meaning} [{', '.join(axes)}]"))
+    card.append(tag("text", _fitting(name, CARD + CARD_GAP), x=x, y=y + 13))
     card.append(tag("text", sizes, class_="faint small", x=x, y=y + 27))
     if "picture" in tensor:
         source, rows, columns = tensor_image(tensor["picture"])
@@ -141,7 +145,7 @@ def _predictions(svg: Element, step: Mapping[str, Any], y: float, width: float) 
         best = ", ".join(f"{each['token'].strip() or '␣'} {each['probability']:.2f}" for each in top[:MAX_CANDIDATES])
         cache = f"   KV cache: {step['cached']} + {len(step['read'])} positions" if step["cache_bytes"] else ""
         y += 16
-        svg.append(tag("text", _fitting(f"{name}: {best}{cache}", width), class_="faint", x=0, y=y))
+        svg.append(tag("text", _fitting(f"{translate(name)}: {best}{cache}", width), class_="faint", x=0, y=y))
     return y + 4
 
 
@@ -195,7 +199,7 @@ def network_map(parts: Sequence[Part]) -> Element:
             svg.append(_arrow([(0, y + BOX / 2), (left, y + BOX / 2)]))
             svg.append(tag("text", "K, V", class_="small faint", x=4, y=y + BOX / 2 - 5))
         area = {"x": float(left), "y": y, "width": float(BOX_WIDTH), "height": float(BOX), "rx": 4}
-        label = tag("text", part.label, x=float(middle), y=y + BOX / 2 + 4.5, text_anchor="middle")
+        label = tag("text", translate(part.label), x=float(middle), y=y + BOX / 2 + 4.5, text_anchor="middle")
         svg.append(tag("g", tag("rect", class_="node", **area), label, data_part=part.name, class_="part"))
     return svg
 

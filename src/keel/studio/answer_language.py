@@ -14,22 +14,41 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from keel.localization import Language, translate
 
 EVERYWHERE = ("error", "notes.*")
-"""Paths of fields with sentences of Keel in all answers; * is every item of a list, or every value of a table."""
+"""Paths of fields with sentences of Keel in all answers; * is every item of a list, or every value of a table, and @
+every name of a table."""
 JOB = ("lines.*", "result.title", "result.figures", "result.rows.*", "result.pictures.*.caption")
 SENTENCES: dict[str, tuple[str, ...]] = {
     "models": ("models.*.error",),
     "runs": ("runs.*.error",),
     "claims": ("claims.*.title",),
     "jobs": (*JOB, *(f"jobs.*.{path}" for path in ("error", *JOB))),
-    "check": ("findings.*.cause", "findings.*.remedy", "files.*.*"),  # labels of a file are deeper than its facts
-    "errors": ("note",),
+    "check": (
+        "findings.*.cause",
+        "findings.*.remedy",
+        "files.*.*",  # labels of a file are deeper than its facts
+        "facts.*.*.name",
+        "facts.*.*.value",
+        "facts.*.*.parts.*.name",
+    ),
+    "errors": ("note", "names.*"),
+    "report": ("names.*",),
     "senses": ("note",),
     "map": ("caption", "clusters.note"),
     "clusters": ("caption", "clusters.note"),
     "bias": ("caution",),
     "figures": ("figures.*.summary",),
     "figure": ("title", "caption"),
-    "trace": ("tensors.*.meaning",),
+    "trace": (
+        "summary",
+        "explanations.*",
+        "axis_names.*",
+        "kinds.*.name",
+        "kinds.*.meaning",
+        "kinds.*.part",
+        "steps.*.title",
+        "steps.*.predictions.next sentence.*.token",
+        "steps.*.predictions.@",
+    ),
 }
 """Further paths by the first part of a request's path, below /api."""
 
@@ -82,6 +101,8 @@ def _map_path(value: Any, path: Sequence[str], change: Callable[[str], str]) -> 
         return change(value) if isinstance(value, str) else value
     name, *rest = path
     match value:
+        case dict() if name == "@":
+            return {change(key): each for key, each in value.items()}
         case dict() if name == "*":
             return {key: _map_path(each, rest, change) for key, each in value.items()}
         case dict() if name in value:

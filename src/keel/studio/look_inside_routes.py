@@ -57,7 +57,13 @@ def trace(given: TraceRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     """Every tensor of a text: shapes, statistics and small pictures, below four million characters."""
     model = workspace.model(given.model)
     settings = given.model_dump(exclude={"model", "text"})
-    return with_notes(lambda on_event: trace_tensors(model, given.text, on_event=on_event, **settings).to_dict())
+
+    def run(on_event: OnEvent) -> dict[str, Any]:
+        found = trace_tensors(model, given.text, on_event=on_event, **settings).to_dict()
+        axes = dict.fromkeys(axis for kind in found["kinds"] for axis in kind["axes"])
+        return {**found, "axis_names": {axis: axis for axis in axes}}
+
+    return with_notes(run)
 
 
 @router.post("/explain")

@@ -14,6 +14,7 @@ from keel.checks import check
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.metrics.label_errors import supports_label_errors
+from keel.metrics.scores import score_name
 from keel.studio.listings import Entry, NotFound
 from keel.studio.requests import CheckRequest, CurrentWorkspace, ErrorsRequest, IdRequest, RunsRequest, with_notes
 from keel.studio.workspace import renamed
@@ -62,7 +63,9 @@ def report_results(given: IdRequest, workspace: CurrentWorkspace) -> dict[str, A
     folder = workspace.find("comparison", given.id).path
     rows = _json_lines(folder / "results.jsonl")
     kinds = {"cells": "cell", "tests": "test"}
-    return {name: [row for row in rows if row.get("kind") == kind] for name, kind in kinds.items()}
+    found = {name: [row for row in rows if row.get("kind") == kind] for name, kind in kinds.items()}
+    metrics = {str(cell["metric"]) for cell in found["cells"] if cell.get("metric")}
+    return {**found, "names": {metric: score_name(metric) for metric in sorted(metrics)}}
 
 
 @pages.get("/reports/{id:path}")
@@ -90,11 +93,11 @@ def check_file(given: CheckRequest, workspace: CurrentWorkspace) -> dict[str, An
     def run(on_event: OnEvent) -> dict[str, Any]:
         if given.file:
             entry = workspace.find("file", given.file)
-            return check(entry.path, task=given.task, on_event=on_event).to_dict()
+            return _with_fact_list(check(entry.path, task=given.task, on_event=on_event).to_dict())
         with TemporaryDirectory() as folder:
             path = Path(folder) / (given.name or "pasted.tsv")
             path.write_text(given.content, encoding="utf-8")
-            found = check(path, task=given.task, on_event=on_event).to_dict()
+            found = _with_fact_list(check(path, task=given.task, on_event=on_event).to_dict())
             return renamed(found, str(path), path.name)
 
     return workspace.without_paths(with_notes(run))
@@ -110,9 +113,23 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
     suspects = MAX_ERRORS if supports_label_errors(model.task.labels.kind) else 0
 
     def run(on_event: OnEvent) -> dict[str, Any]:
-        return evaluate(model, entry.path, suspects=suspects, on_event=on_event).to_dict()
+        found = evaluate(model, entry.path, suspects=suspects, on_event=on_event).to_dict()
+        return {**found, "names": {metric: score_name(metric) for metric in found["values"]}}
 
     return workspace.without_paths(with_notes(run))
+
+
+def _with_fact_list(found: dict[str, Any]) -> dict[str, Any]:
+    """A report with its facts as lists of names and values; labels, which are a user's words, are not among them."""
+
+    def listed(facts: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "parts": listed(value)} if isinstance(value, dict) else {"name": name, "value": value}
+            for name, value in facts.items()
+            if name != "labels"
+        ]
+
+    return {**found, "facts": {file: listed(facts) for file, facts in found["files"].items()}}
 
 
 def _run_facts(entry: Entry) -> dict[str, Any]:

@@ -43,4 +43,6 @@ export interface PairTest {
 export interface ReportAnswer {
   cells: Cell[];
   tests: PairTest[];
+  /** The names of the scores in the language of the interface. */
+  names: Record<string, string>;
 }

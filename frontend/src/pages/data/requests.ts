@@ -7,6 +7,8 @@ type Fact = string | number | Record<string, string | number>;
 export interface CheckAnswer extends Noted {
   /** Facts of each file; "labels" has the number of examples of each label. */
   files: Record<string, Record<string, Fact>>;
+  /** The facts of each file but its labels, in the language of the interface. */
+  facts: Record<string, { name: string; value?: string | number; parts?: { name: string; value: string | number }[] }[]>;
   findings: { severity: "error" | "warning" | "note"; where: string; cause: string; remedy: string }[];
 }
 
@@ -22,6 +24,8 @@ export interface WrongExample {
 
 export interface ErrorsAnswer extends Noted {
   main: string;
+  /** The names of the scores in the language of the interface. */
+  names: Record<string, string>;
   values: Record<string, { value: number; low: number; high: number }>;
   count: number;
   errors: WrongExample[];

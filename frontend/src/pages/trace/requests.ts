@@ -63,6 +63,8 @@ export interface TraceAnswer extends Noted {
   summary: string;
   text: string;
   explanations: string[];
+  /** The axes of all kinds in the language of the interface. */
+  axis_names: Record<string, string>;
   kinds: TensorKind[];
   steps: Step[];
   tensors: Tensor[];

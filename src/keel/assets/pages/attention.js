@@ -2,6 +2,8 @@
 
 const data = JSON.parse(document.getElementById("weights").textContent), tip = document.getElementById("tip");
 const all = selector => [...document.querySelectorAll(selector)], byId = id => document.getElementById(id);
+const phrases = JSON.parse(byId("phrases").textContent);
+const phrase = (name, values = {}) => phrases[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 const queries = all("#queries span"), keys = data.cross ? all("#keys span") : queries;
 const names = [queries, keys].map(spans => spans.map(span => span.textContent));
 const canvas = byId("matrix"), plot = byId("plot"), read = byId("read"), buttons = all("button[data-head]");
@@ -85,16 +87,16 @@ function showToken() {
   });
   const order = [...found.keys()].sort((one, other) => found[other] - found[one]).slice(0, 8);
   const list = order.map(index => `${others[index].textContent} ${shown(found[index])}`).join(", ");
-  read.textContent = `${own[token].textContent} ${direction === "from" ? "attends to" : "is attended to by"}: ${list}`;
+  read.textContent = phrase(direction === "from" ? "attends" : "attended", { token: own[token].textContent, list });
 }
 async function choose(number) {
   head = number;
   const layer = data.layers[Math.floor(number / data.heads.length)], own = data.heads[number % data.heads.length];
   buttons.forEach((button, index) => button.setAttribute("aria-pressed", index === number));
-  byId("chosen").textContent = `Layer ${layer}, head ${own}`;
+  byId("chosen").textContent = phrase("head", { layer, head: own });
   const [largest, , threshold, error] = data.weights[number];
-  const left = threshold > error ? `; those below ${digits(threshold)} are not stored` : "";
-  byId("precision").textContent = `Largest weight of this head: ${digits(largest)}, exact to ${digits(error)}${left}.`;
+  const numbers = { largest: digits(largest), error: digits(error), threshold: digits(threshold) };
+  byId("precision").textContent = phrase(threshold > error ? "cut" : "precision", numbers);
   const loaded = await matrix(number);
   if (number !== head) return;
   [values, stored] = [loaded, data.weights[number]];
@@ -195,5 +197,5 @@ const state = new URLSearchParams(location.hash.slice(1)), layer = data.layers.i
 const own = data.heads.indexOf(Number(state.get("head")));
 setDirection(state.get("direction") === "to" ? "to" : "from");
 if (state.get("token")) [token, kept] = [Number(state.get("token")) - 1, true];
-if (typeof DecompressionStream === "undefined") read.textContent = "This browser is too old to show the weights.";
+if (typeof DecompressionStream === "undefined") read.textContent = phrase("old");
 else choose(layer >= 0 && own >= 0 ? layer * data.heads.length + own : 0);

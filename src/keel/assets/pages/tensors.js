@@ -2,6 +2,11 @@
 
 const byId = id => document.getElementById(id), all = selector => [...document.querySelectorAll(selector)];
 const data = JSON.parse(byId("trace").textContent), tip = byId("tip"), slider = byId("step");
+const phrases = JSON.parse(byId("phrases").textContent);
+const phrase = (name, values = {}) => phrases[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+// Names of the network in the language of the page; texts and labels of users are not among them.
+const names = new Map(Object.entries(JSON.parse(byId("names").textContent)));
+const named = text => names.get(text) ?? text;
 let step = 0, index = 0, panel = 0, drawn = null;
 
 const make = (name, text = "", attributes = {}) => {
@@ -11,7 +16,8 @@ const make = (name, text = "", attributes = {}) => {
   return element;
 };
 const kindOf = tensor => data.kinds[tensor.kind];
-const nameOf = tensor => kindOf(tensor).name + (tensor.layer ? `, layer ${tensor.layer}` : "");
+const nameOf = tensor => tensor.layer
+  ? phrase("within", { name: named(kindOf(tensor).name), layer: tensor.layer }) : named(kindOf(tensor).name);
 const sizes = tensor => `[${tensor.shape.join(", ")}]`;
 const seen = text => text.trim() || "␣";
 const digits = value => value === 0 ? "0" : Math.abs(value) < 0.00095 || Math.abs(value) >= 1e5
@@ -58,7 +64,7 @@ function panelName(tensor, which) {
     const place = which % shape[axis];
     which = Math.floor(which / shape[axis]);
     const name = { heads: "head", batch: "text", sequences: "text" }[axes[axis]] || axes[axis];
-    if (shape[axis] > 1 || name === "head") parts.unshift(`${name} ${place + 1}`);
+    if (shape[axis] > 1 || name === "head") parts.unshift(`${named(name)} ${place + 1}`);
   }
   return parts.join(", ");
 }
@@ -79,7 +85,8 @@ const begin = (cell, count, size) => Math.floor(cell * size / count);
 function along(names, axis, cell, count, size) {
   const first = begin(cell, count, size), last = begin(cell + 1, count, size) - 1;
   if (names && first === last) return seen(names[first]);
-  return first === last ? `${axis} ${first + 1}` : `${axis} ${first + 1} to ${last + 1}`;
+  const values = { axis: named(axis), first: first + 1, last: last + 1 };
+  return first === last ? `${values.axis} ${values.first}` : phrase("block", values);
 }
 function drawTensor() {
   const tensor = data.tensors[index], box = byId("picture"), others = byId("panels");
@@ -96,7 +103,7 @@ function drawTensor() {
   const side = (room, count) => Math.max(3, Math.min(26, Math.floor(room / count)));
   let across = side(Math.max(280, byId("tensor").clientWidth - 150), columns), down = side(480, rows);
   if (rowNames && columnNames) across = down = Math.min(across, down);
-  const canvas = make("canvas", "", { tabindex: 0, role: "img", "aria-label": `Heat map of ${nameOf(tensor)}` });
+  const canvas = make("canvas", "", { tabindex: 0, role: "img", "aria-label": phrase("map", { name: nameOf(tensor) }) });
   paint(canvas, index, panel);
   box.append(canvas);
   const fresh = freshRows(tensor);
@@ -157,36 +164,36 @@ function drawIds(tensor, box) {
 }
 function showTensor() {
   const tensor = data.tensors[index], kind = kindOf(tensor), { first, count } = data.steps[step];
-  const title = data.steps.length > 1 ? `, ${data.steps[step].title}` : "";
-  byId("place").textContent = `tensor ${index - first + 1} of ${count}${title}`;
+  const place = { number: index - first + 1, count, title: named(data.steps[step].title) };
+  byId("place").textContent = phrase(data.steps.length > 1 ? "placed" : "place", place);
   byId("name").textContent = nameOf(tensor);
-  byId("shape").replaceChildren(make("b", sizes(tensor)), `  [${kind.axes.join(", ")}]`);
-  byId("meaning").textContent = kind.meaning;
+  byId("shape").replaceChildren(make("b", sizes(tensor)), `  [${kind.axes.map(named).join(", ")}]`);
+  byId("meaning").textContent = named(kind.meaning);
   byId("formula").textContent = kind.formula;
   byId("formula").parentElement.hidden = !kind.formula;
   const links = tensor.sources.map(number => {
     const source = data.tensors[number], other = stepOf(number);
-    const where = other === step ? "" : ` (${data.steps[other].title})`;
+    const where = other === step ? "" : ` (${named(data.steps[other].title)})`;
     const button = make("button", `${nameOf(source)} ${sizes(source)}${where}`, { type: "button" });
     button.onclick = () => go(number);
     return button;
   });
-  byId("sources").replaceChildren(...(links.length ? ["from ", ...links] : []));
+  byId("sources").replaceChildren(...(links.length ? [`${phrase("sources")} `, ...links] : []));
   byId("change").textContent = change(tensor);
-  const masked = tensor.masked ? `, ${tensor.masked.toLocaleString("en")} minus infinity (masked)` : "";
-  const exact = tensor.picture ? `. The heat map has 8 bits per cell, exact to ${digits(tensor.picture.error)}` : "";
-  const signs = tensor.picture?.signed ? ": blue is positive, orange negative" : "";
-  const smaller = tensor.picture && drawnSmaller(tensor);
-  const reduced = smaller ? ", and a cell is the number of largest magnitude in its block" : "";
-  byId("numbers").textContent = tensor.values ? "" : `min ${digits(tensor.min)}, max ${digits(tensor.max)}, mean ` +
-    `${digits(tensor.mean)}, standard deviation ${digits(tensor.std)}${masked}${exact}${signs}${reduced}.`;
+  const [low, high, mean, std] = [tensor.min, tensor.max, tensor.mean, tensor.std].map(digits);
+  const sentences = [phrase("numbers", { low, high, mean, std })];
+  if (tensor.masked) sentences.push(phrase("masked", { count: tensor.masked.toLocaleString("en") }));
+  if (tensor.picture) sentences.push(phrase("exact", { error: digits(tensor.picture.error) }));
+  if (tensor.picture?.signed) sentences.push(phrase("signs"));
+  if (tensor.picture && drawnSmaller(tensor)) sentences.push(phrase("reduced"));
+  byId("numbers").textContent = tensor.values ? "" : sentences.join(" ");
   for (const part of all(".part")) {
     const network = part.closest("svg").dataset.network;
     part.classList.toggle("current", part.dataset.part === kind.part && network === data.steps[step].network);
   }
   for (const each of all(".network")) each.hidden = each.firstElementChild.dataset.network !== data.steps[step].network;
   const layers = data.tensors.slice(first, first + count).reduce((most, each) => Math.max(most, each.layer), 0);
-  byId("layer").textContent = tensor.layer ? `layer ${tensor.layer} of ${layers}` : "";
+  byId("layer").textContent = tensor.layer ? phrase("depth", { layer: tensor.layer, layers }) : "";
   for (const button of all("#list button")) {
     const current = Number(button.dataset.tensor) === index;
     button.setAttribute("aria-current", current);
@@ -219,26 +226,26 @@ function change(tensor) {
   const other = data.tensors[before];
   if (sizes(other) === sizes(tensor)) return "";
   const cached = data.steps[step].cached;
-  const why = cached && kindOf(tensor).axes.includes("keys") ? `; ${cached} of the keys come from the cache` : "";
-  return `In the step before it was ${sizes(other)}${why}.`;
+  const grows = cached && kindOf(tensor).axes.includes("keys");
+  return phrase(grows ? "grown" : "before", { sizes: sizes(other), cached });
 }
 function showStep() {
   const found = data.steps[step], list = byId("list"), parts = [];
   let group = "";
   for (let number = found.first; number < found.first + found.count; number++) {
     const tensor = data.tensors[number], kind = kindOf(tensor);
-    const name = tensor.layer ? `layer ${tensor.layer}` : kind.part;
+    const name = tensor.layer ? phrase("layer", { layer: tensor.layer }) : named(kind.part);
     if (name !== group) parts.push(make("p", name));
     group = name;
-    const button = make("button", kind.name, { type: "button", "data-tensor": number });
+    const button = make("button", named(kind.name), { type: "button", "data-tensor": number });
     button.onclick = () => go(number);
     parts.push(button);
   }
   list.replaceChildren(...parts);
   if (slider) {
     slider.value = step + 1;
-    const read = found.read.length ? ` reads ${found.read.map(seen).join(" ")}` : "";
-    byId("step-name").textContent = `${step + 1} of ${data.steps.length}: ${found.title}${read}`;
+    const read = found.read.length ? ` · ${phrase("reads", { tokens: found.read.map(seen).join(" ") })}` : "";
+    byId("step-name").textContent = `${step + 1} / ${data.steps.length} · ${named(found.title)}${read}`;
   }
   showCache(found);
   showCandidates(found);
@@ -248,7 +255,7 @@ function showCache(found) {
   box.replaceChildren();
   if (!found.cache_bytes) return;
   const keys = (found.labels.keys || [found.read])[0];
-  box.append(`KV cache, ${found.cache_bytes.toLocaleString("en")} bytes: `);
+  box.append(`${phrase("cache", { bytes: found.cache_bytes.toLocaleString("en") })} `);
   const kind = place => place < found.cached ? "cached" : "new";
   keys.forEach((name, place) => box.append(make("span", seen(name), { class: kind(place) })));
 }
@@ -266,8 +273,8 @@ function showCandidates(found) {
       row.append(make("td", seen(each.token)), make("td", digits(each.probability)), bar);
       table.append(row);
     });
-    box.append(make("h3", name), table);
-    if (found.chosen) box.append(make("p", `The next step reads ${seen(found.chosen)}: its id, not the distribution.`));
+    box.append(make("h3", named(name)), table);
+    if (found.chosen) box.append(make("p", phrase("chosen", { token: seen(found.chosen) })));
   }
 }
 function go(number, keep = false) {
@@ -311,7 +318,7 @@ byId("picture").onpointermove = event => {
   const where = [panelName(drawn.tensor, panel),
     drawn.rowAxis && along(drawn.rowNames, drawn.rowAxis, row, picture.rows, drawn.height),
     along(drawn.columnNames, drawn.columnAxis, column, picture.columns, drawn.width)].filter(Boolean).join(" · ");
-  say(event, `${where}\n${byte === 255 ? "minus infinity: masked" : `${digits(number)} (8 bits)`}`);
+  say(event, `${where}\n${byte === 255 ? phrase("hidden") : phrase("bits", { number: digits(number) })}`);
 };
 byId("picture").onpointerleave = event => say(event, "");
 byId("back").onclick = () => go(index - 1);

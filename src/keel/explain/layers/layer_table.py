@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from keel.localization import translate, translated
 from keel.text_table import cut_text, wrapped_lines
 
 NAME = 20
@@ -20,7 +21,7 @@ class TableColumn(NamedTuple):
 def layer_lines(columns: Sequence[TableColumn], more: Sequence[str] = ()) -> Iterator[str]:
     """A row for each layer that any column has, then the rows named in `more`."""
     numbers = sorted({number for each in columns for number in each.cells})
-    names = ["layer", *map(str, numbers), *more]
+    names = [translate("layer"), *map(str, numbers), *translated(more)]
     cells = [
         [cut_text(each.name, NAME), *(each.cells.get(number, "-") for number in numbers), *each.more]
         for each in columns

@@ -6,8 +6,9 @@ from typing import Any
 
 from keel.errors import UsageError
 from keel.explain.layers.layer_table import TableColumn, layer_lines
+from keel.localization import translate, translated
 from keel.model import Model
-from keel.text_table import TextLines
+from keel.text_table import TextLines, cell_len, pad_left
 
 BAR = 40
 """Characters of a bar of weight 1."""
@@ -27,9 +28,15 @@ class Layers(TextLines):
         return f"Layers({self.brief()})"
 
     def lines(self) -> list[str]:
-        bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self.weights_by_name()]
-        lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}", f"{'center':>10}  {self.center_of_gravity:.2f}"]
-        return [*lines, self.left_out] if self.left_out else lines
+        rows = [(name, f"{s:.3f}", "#" * round(BAR * s)) for name, s in self.weights_by_name()]
+        rows += [("gamma", f"{self.gamma:.3f}", ""), ("center", f"{self.center_of_gravity:.2f}", "")]
+        names = translated(name for name, *_ in rows)
+        width = max(10, *map(cell_len, names))
+        lines = [
+            f"{pad_left(name, width)}  {value}  {bar}".rstrip()
+            for name, (_, value, bar) in zip(names, rows, strict=True)
+        ]
+        return [*lines, translate(self.left_out)] if self.left_out else lines
 
     def brief(self) -> str:
         """One-line summary."""
@@ -88,7 +95,12 @@ class LayersByTask(TextLines):
             cells = {number: f"{s:.3f}" for number, s in zip(found.numbers, found.weights, strict=True)}
             columns.append(TableColumn(each.model, cells, [f"{found.gamma:.3f}", f"{found.center_of_gravity:.2f}"]))
         tasks = [f"{each.model}: {each.task}" for each in self.mixes]
-        return [*layer_lines(columns, ["gamma", "center"]), "", *tasks, "layer 0: embeddings; center: mean layer"]
+        return [
+            *layer_lines(columns, ["gamma", "center"]),
+            "",
+            *tasks,
+            translate("layer 0: embeddings; center: mean layer"),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         return {"tasks": [each.to_dict() for each in self.mixes]}

@@ -14,6 +14,7 @@ import numpy as np
 from keel.errors import KeelError
 from keel.events import pluralize
 from keel.explain.trace.tensor_picture import MAX_SIDE, Statistics, TensorPicture, picture_size
+from keel.localization import translate, translated
 from keel.model import Candidate
 from keel.text_table import TextLines, aligned_lines, cut_text, translated_lines
 
@@ -242,7 +243,7 @@ class TensorTrace(TextLines):
 def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
     """A line per tensor, under the name of its layer; with `only`, of that layer and of what is in none."""
     shown = [each for each in tensors if only is None or each.layer in (0, only)]
-    rows = [(each.kind.name, _sizes(each), f"[{', '.join(each.kind.axes)}]") for each in shown]
+    rows = [(translate(each.kind.name), _sizes(each), _axes(each)) for each in shown]
     table = aligned_lines(rows, left=3) if rows else iter(())
     for (layer, part), group in groupby(tensors, key=lambda each: (each.layer, "" if each.layer else each.kind.part)):
         members = [*group]
@@ -258,7 +259,7 @@ def _table(tensors: Sequence[TracedTensor], only: int | None) -> Iterator[str]:
 
 
 def _described(tensor: TracedTensor) -> Iterator[str]:
-    yield f"  {tensor.kind.name}  {_sizes(tensor)}  [{', '.join(tensor.kind.axes)}]"
+    yield f"  {translate(tensor.kind.name)}  {_sizes(tensor)}  {_axes(tensor)}"
     yield from translated_lines(tensor.kind.meaning, first="      ", further="      ")
     if tensor.kind.formula:
         yield f"      {tensor.kind.formula}"
@@ -269,6 +270,10 @@ def _described(tensor: TracedTensor) -> Iterator[str]:
 
 def _sizes(tensor: TracedTensor) -> str:
     return " x ".join(map(str, tensor.shape))
+
+
+def _axes(tensor: TracedTensor) -> str:
+    return f"[{', '.join(translated(tensor.kind.axes))}]"
 
 
 def _best(found: Sequence[Candidate], count: int) -> str:

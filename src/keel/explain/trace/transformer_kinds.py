@@ -148,7 +148,8 @@ class SublayerKinds(NamedTuple):
 def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm: bool, last: bool) -> SublayerKinds:
     """Residual connection and norm of the `number`-th sub-layer; `output` is its output, `before` what it is added
     to."""
-    stream = "The output of the layer, which the next one reads." if last else ""
+    stream = ["The output of the layer, which the next one reads."] if last else []
+    normed = "The sum: each vector gets mean 0, variance 1, a learned scale and shift."
     if pre_norm:
         return SublayerKinds(
             norm=TensorKind(
@@ -162,7 +163,7 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
             residual=TensorKind(
                 name="layer output" if last else f"{gettext_noop(name)} residual",
                 axes=VECTORS,
-                meaning=f"The residual stream: what came in, plus what {name} adds. {stream}".rstrip(),
+                meaning=" ".join([f"The residual stream: what came in, plus what {gettext_noop(name)} adds.", *stream]),
                 formula="X + Sublayer(LayerNorm(X))",
                 part=f"add {number}",
                 sources=(before, output),
@@ -173,7 +174,7 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
         residual=TensorKind(
             name=f"{gettext_noop(name)} residual",
             axes=VECTORS,
-            meaning=f"The input of {name} plus its output (residual connection).",
+            meaning=f"The input of {gettext_noop(name)} plus its output (residual connection).",
             formula="X + Sublayer(X)",
             part=f"add & norm {number}",
             sources=(before, output),
@@ -181,7 +182,7 @@ def sublayer_kinds(number: int, name: str, output: str, before: str, *, pre_norm
         norm=TensorKind(
             name="layer output" if last else f"{gettext_noop(name)} norm",
             axes=VECTORS,
-            meaning=f"The sum: each vector gets mean 0, variance 1, a learned scale and shift. {stream}".rstrip(),
+            meaning=" ".join([normed, *stream]),
             formula="LayerNorm(X + Sublayer(X))",
             part=f"add & norm {number}",
             sources=(f"{gettext_noop(name)} residual",),
