@@ -99,3 +99,11 @@ def test_wrong_requests(file: Path, texts: Path, tmp_path: Path) -> None:
         keel.clusters(["xyz", "zyx"], model=file)
     with pytest.raises(UsageError, match="by must be one of"):
         keel.word_map(file, words="boat bread", by="mds", out=tmp_path / "m.svg")  # pyright: ignore[reportArgumentType]
+
+
+def test_words_that_are_not_in_the_vocabulary_are_named_where_too_few_are_left(tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="'unknownqq'"):
+        keel.word_map("english-words", pairs="king:unknownqq", out=tmp_path / "a.html")
+    with pytest.raises(KeelError, match="'fooqq', 'unknownqq'"):
+        keel.word_map("english-words", pairs="fooqq:unknownqq", out=tmp_path / "a.html")
+    assert not list(tmp_path.iterdir())

@@ -72,8 +72,11 @@ def word_map(
     model = model or default_model("word vectors", " ".join(wanted), on_event)
     space = load_vectors(model, on_event)
     unknown = [word for word in dict.fromkeys(wanted) if space.find(word) is None]
-    if unknown and len(unknown) == len(set(wanted)):
-        space.row(unknown[0])  # the error suggests a word
+    if unknown and len(set(wanted)) - len(unknown) < 2 and not top:
+        if len(unknown) == 1:
+            space.row(unknown[0])  # the error suggests a word
+        what = f"not in the vocabulary of {len(space.words):,} words: {_listed(unknown)}"
+        raise KeelError(f"{what}: a map needs two words of it or more; name others, or use --top 200")
     arrow_words = [pair for pair in arrow_words if not set(pair) & set(unknown)]
     rows = [space.row(word) for word in wanted if word not in unknown]
     rows = list(dict.fromkeys([*rows, *frequent_rows(space, top or (0 if rows else 200))]))
@@ -93,8 +96,7 @@ def word_map(
     if len(arrows) > 1:
         facts.append(f"Mean cosine between the arrows, in all dimensions: {_parallel(units, arrows):.2f}.")
     if unknown:
-        listed = ", ".join(map(repr, unknown[:MAX_LISTED])) + (", ..." if len(unknown) > MAX_LISTED else "")
-        facts.append(f"Left out, as unknown to the model: {listed}.")
+        facts.append(f"Left out, as unknown to the model: {_listed(unknown)}.")
     return write_map(path, shown, arrows, title or f"{shown.model}: a map", on_event, facts)
 
 
@@ -207,6 +209,10 @@ def _embedded(
             on_event, f"{len(texts) - len(filled):,} of {len(texts):,} texts left out: the model knows no word of them"
         )
     return [texts[row] for row in filled], vectors[filled], _model_name(known)
+
+
+def _listed(unknown: Sequence[str]) -> str:
+    return ", ".join(map(repr, unknown[:MAX_LISTED])) + (", ..." if len(unknown) > MAX_LISTED else "")
 
 
 def _model_name(model: ModelSource) -> str:
