@@ -13,7 +13,7 @@ import transformers
 import keel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.explain.attention_weights import Attention, attention_weights
+from keel.explain.attention_weights import Attention, attention_weights, percent_text
 from keel.model import Model
 from keel.nn.multihead_attention import MultiHeadAttention
 
@@ -240,3 +240,10 @@ def test_many_heads_wrap() -> None:
     found = Attention("m", "encoder", names, names, [1, 2], heads, weights, weights[0, 0], [2])
     assert max(map(len, found.lines())) <= 80
     assert sum(line.startswith("  head") for line in found.lines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(1, "100"), (0.125, "12"), (0.0996, "10"), (0.042, "4.2"), (1 / 512, "0.2")]
+)
+def test_uniform_attention_has_digits(share: float, shown: str) -> None:
+    assert percent_text(share) == shown

@@ -171,10 +171,10 @@ class Attention(TextLines):
 
     def _share_lines(self) -> list[str]:
         first, separator = self.uniform_shares
-        title = f"attention to the first token, {_cut(self.keys[0])}, in percent (uniform: {100 * first:.0f})"
+        title = f"attention to the first token, {_cut(self.keys[0])}, in percent (uniform: {percent_text(first)})"
         lines = [title, *self._grid_lines(self.first_token_shares)]
         if self.separators:
-            title = f"attention to {self.keys[self.separators[0]]}, in percent (uniform: {100 * separator:.0f})"
+            title = f"attention to {self.keys[self.separators[0]]}, in percent (uniform: {percent_text(separator)})"
             lines += ["", title, *self._grid_lines(self.separator_shares)]
         return lines
 
@@ -302,3 +302,8 @@ def rounded(values: np.ndarray) -> list[Any]:
 
 def _cut(name: str) -> str:
     return cut_text(name, NAME_WIDTH)
+
+
+def percent_text(share: float) -> str:
+    """A share in percent: a whole number, or two digits of a small one."""
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.2g}"
