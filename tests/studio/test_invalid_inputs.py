@@ -39,3 +39,20 @@ def test_choices_are_listed(client: TestClient) -> None:
 def test_a_body_that_cannot_be_read() -> None:
     found = describe_invalid([{"type": "json_invalid", "loc": ("body",), "msg": "JSON decode error", "ctx": {}}])
     assert found["error"].startswith("the request ")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"), [("{bad", "not valid JSON"), ("[1]", "JSON object"), ("", "JSON object")]
+)
+def test_a_malformed_body_gets_one_sentence(client: TestClient, body: str, expected: str) -> None:
+    answer = client.post("/api/nearest", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert expected in answer.json()["error"]
+    assert "invalid" not in answer.json()
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_has_no_prediction(client: TestClient, text: str) -> None:
+    answer = client.post("/api/predict", json={"model": "project/models/classifier", "text": text})
+    assert answer.status_code == 400
+    assert "empty" in answer.json()["error"]

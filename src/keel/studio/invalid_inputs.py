@@ -37,8 +37,12 @@ LIMITS = ("ge", "gt", "le", "max_length", "min_length", "expected")
 
 
 def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The first error as a sentence, and as the field, problem and limit that it is made of."""
+    """The first error as a sentence and, of an input, as the field, problem and limit that it is made of."""
     first = errors[0]
+    if first["type"] == "json_invalid":
+        return {"error": "the request is not valid JSON: send a JSON object"}
+    if len(first["loc"]) < 2:
+        return {"error": "the request is not a JSON object: send one with the inputs of the page"}
     field = next((str(part) for part in first["loc"][1:]), "")
     problem = KINDS.get(first["type"], first["type"])
     if not field or problem not in PROBLEMS:

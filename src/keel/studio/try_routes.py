@@ -11,7 +11,6 @@ from keel.api.translation import aligned, translate
 from keel.data.examples import Examples
 from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.predictions import SpanAnswer
-from keel.data.text_inputs import require_text
 from keel.errors import UsageError
 from keel.events import OnEvent
 from keel.generation.strategy import decoding_strategy
@@ -74,7 +73,10 @@ def predict(given: TextRequest, workspace: CurrentWorkspace) -> dict[str, Any]:
     task = workspace.model(given.model).task
     if task is None:
         raise UsageError(f"{given.model} has no task: choose a fine-tuned model")
-    require_text(given.text, "the text")
+    if not given.text.strip():
+        raise UsageError("the text is empty: give a text")
+    if task.pair and not given.second.strip():
+        raise UsageError("the second text is empty: this model predicts pairs, so give both texts")
     example = task.make_example((given.text, given.second) if task.pair else given.text, 0)
 
     def run(on_event: OnEvent) -> dict[str, Any]:
