@@ -62,6 +62,26 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     assert Workspace([tmp_path / "project"]).entries("file") == []
 
 
+def test_a_linked_model_is_listed_if_its_target_is_in_the_folders(project: Path, tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    shutil.copytree(project / "models" / "bert", root / "kept" / "bert")
+    shutil.copytree(project / "models" / "bert", elsewhere)
+    (root / "latest").symlink_to(root / "kept" / "bert")
+    (root / "away").symlink_to(elsewhere)
+    (root / "loop").symlink_to(root)
+    (root / "nothing").symlink_to(tmp_path / "absent")
+    workspace = Workspace([root], device="cpu")
+    assert ids(workspace, "model") == {"root/kept/bert", "root/latest"}
+    assert workspace.model("root/latest").system.name == "bert"
+    listed = {each["id"]: each for each in workspace.models()}
+    assert "outside" in listed["root/away"]["error"]
+    assert listed["root/away"]["can"] == []
+    assert not listed["root/latest"]["error"]
+    for id in ("root/away", "root/away/config.json", "root/loop/latest", "root/latest/run", "root/nothing"):
+        with pytest.raises(NotFound):
+            workspace.find("model", id)
+
+
 def test_an_id_is_found_without_a_listing_if_it_is_in_the_listing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     for name in ("a.tsv", "b/c.csv", "1/2/3/4/5/deepest.tsv", "1/2/3/4/5/6/deeper.tsv", ".git/x.tsv", "m/run/x.tsv"):

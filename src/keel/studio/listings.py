@@ -39,6 +39,8 @@ class Entry(NamedTuple):
     id: str
     path: Path
     bundled: bool = False
+    outside: bool = False
+    """Whether it is a link to a folder that is in none of those of the studio."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,15 @@ class Listings:
     )
     own_folders: set[Path] = field(default_factory=set)
     """Folders of models and comparisons, whose files are not data."""
+    outside: list[Entry] = field(default_factory=list)
+    """Links to folders of models elsewhere, which are skipped."""
 
     def add(self, entry: Entry) -> None:
         """Add a file or folder to the listings where it belongs; a folder comes before what is in it."""
+        if entry.outside:
+            if (entry.path / "config.json").is_file():
+                self.outside.append(entry)
+            return
         for kind in self._kinds(entry.path):
             self.entries[kind][entry.id] = entry
 
@@ -93,14 +101,19 @@ def name_roots(roots: Sequence[Path], reserved: Collection[str] = ()) -> dict[st
     return found
 
 
-def walk(name: str, root: Path) -> Iterator[Entry]:
-    """The root and all below it, to a limited depth and number, without links to elsewhere."""
+def walk(name: str, roots: Mapping[str, Path]) -> Iterator[Entry]:
+    """A root and all below it, to a limited depth and number; what is below a linked folder is left out."""
+    root = roots[name]
     yield Entry(name, root)
     count = 0
     for folder, folders, files in os.walk(root):
         path = Path(folder)
         parts = path.relative_to(root).parts
         deep = len(parts) >= MAX_DEPTH
+        linked = [] if deep else sorted(each for each in folders if _is_linked(path / each))
+        for each in linked:
+            outside = not _is_inside(path / each, roots)
+            yield Entry("/".join((name, *parts, each)), path / each, outside=outside)
         folders[:] = sorted(each for each in folders if not deep and _is_searched(path / each))
         for each in [*folders, *sorted(files)]:
             count += 1
@@ -119,9 +132,11 @@ def path_entries(id: str, roots: Mapping[str, Path]) -> list[Entry]:
     try:
         for part in parts:
             path = found[-1].path / part
-            if part != path.name or not found[-1].path.is_dir() or path.is_symlink() or not path.exists():
+            if part != path.name or not found[-1].path.is_dir() or found[-1].path.is_symlink() or not path.exists():
                 return []
-            if path.is_dir() and (len(found) > MAX_DEPTH or not _is_searched(path)):
+            if path.is_symlink() and not (_is_linked(path) and _is_inside(path, roots)):
+                return []
+            if path.is_dir() and (len(found) > MAX_DEPTH or not (path.is_symlink() or _is_searched(path))):
                 return []
             found.append(Entry(f"{found[-1].id}/{part}", path))
     except (OSError, ValueError):  # no file can have such a name
@@ -137,3 +152,14 @@ def _is_module(folder: Path) -> bool:
 
 def _is_searched(folder: Path) -> bool:
     return not (folder.name.startswith(".") or folder.name in SKIPPED or folder.is_symlink())
+
+
+def _is_linked(folder: Path) -> bool:
+    """Whether a path is a link to a folder that would be searched."""
+    return folder.is_symlink() and folder.is_dir() and not (folder.name.startswith(".") or folder.name in SKIPPED)
+
+
+def _is_inside(link: Path, roots: Mapping[str, Path]) -> bool:
+    """Whether the target of a link lies in one of the folders of the studio."""
+    target = Path(os.path.realpath(link))
+    return any(target.is_relative_to(root) for root in roots.values())

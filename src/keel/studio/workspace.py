@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 KEPT = 3
 """Models that stay in memory."""
+OUTSIDE = "skipped: a link to a folder outside those of this studio; start keel studio with that folder too"
 FRESH = 1.0
 """Seconds for which a listing of all folders is used again."""
 
@@ -46,8 +47,8 @@ class Workspace:
         with self._listing:
             if self._listings is None or monotonic() > self._listings[0] + FRESH:
                 found = self._bundled()
-                for name, root in self.roots.items():
-                    for entry in walk(name, root):
+                for name in self.roots:
+                    for entry in walk(name, self.roots):
                         found.add(entry)
                 self._listings = monotonic(), found
             return [*self._listings[1].entries[kind].values()]
@@ -60,11 +61,11 @@ class Workspace:
         return found.find(kind, id)
 
     def models(self) -> list[dict[str, Any]]:
-        """The facts of all models; one that cannot be read has the reason as its "error"."""
-        return [
-            {"id": entry.id, "name": entry.path.name, "bundled": entry.bundled, **self._describe(entry)}
-            for entry in self.entries("model")
-        ]
+        """The facts of all models; one that is skipped or cannot be read has the reason as its "error"."""
+        found = [(entry, self._describe(entry)) for entry in self.entries("model")]
+        assert self._listings is not None
+        found += [(entry, {"can": [], "error": OUTSIDE}) for entry in self._listings[1].outside]
+        return [{"id": entry.id, "name": entry.path.name, "bundled": entry.bundled, **facts} for entry, facts in found]
 
     def model(self, id: str) -> Model:
         """The model with this id."""
