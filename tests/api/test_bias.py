@@ -159,3 +159,11 @@ def test_a_model_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["bias", "--model", str(tmp_path / "text.txt")]) in (1, 2)
     assert main(["bias", "--model", str(tmp_path / "missing")]) in (1, 2)
     assert "bug in Keel" not in capsys.readouterr().err
+
+
+def test_without_a_model_the_bundled_word_vectors_are_used() -> None:
+    notes: list[str] = []
+    found = keel.bias(on_event=lambda event: notes.append(str(event.get("text", ""))))
+    assert found.model == "english-words"
+    assert found.language == "en"
+    assert any(note.startswith("model: english-words") for note in notes)
