@@ -169,6 +169,21 @@ def test_every_page_loads_in_both_languages(browser: Browser, address: str) -> N
                 expect(found.page.locator("main h1")).to_have_text(name)
 
 
+def test_an_unknown_page_has_a_heading(browser: Browser, address: str) -> None:
+    with visit(browser, address, "zh") as found:
+        found.page.goto("/nowhere")
+        expect(found.page.locator("main h1")).to_have_text("找不到页面")
+        expect(found.page.get_by_role("alert")).to_be_visible()
+        found.check_accessibility()
+
+
+def test_names_of_tensors_are_chinese(browser: Browser, address: str) -> None:
+    with visit(browser, address, "zh") as found:
+        found.open("/trace", model=BERT, text="the old film", tensor=8)
+        expect(found.page.locator("main nav button[aria-current]")).to_contain_text("键")
+        expect(found.page.locator("main dl").first).to_contain_text("注意力头 2")
+
+
 def test_labels_and_texts_are_shown_as_text(browser: Browser, address: str) -> None:
     with visit(browser, address) as found:
         text = "<img src=x onerror=alert(1)> <script>alert(1)</script> 好[MASK]"
