@@ -122,14 +122,14 @@ def list_errors(given: ErrorsRequest, workspace: CurrentWorkspace) -> dict[str, 
 def _with_fact_list(found: dict[str, Any]) -> dict[str, Any]:
     """A report with its facts as lists of names and values; labels, which are a user's words, are not among them."""
 
-    def listed(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    def fact_list(facts: dict[str, Any]) -> list[dict[str, Any]]:
         return [
-            {"name": name, "parts": listed(value)} if isinstance(value, dict) else {"name": name, "value": value}
+            {"name": name, "parts": fact_list(value)} if isinstance(value, dict) else {"name": name, "value": value}
             for name, value in facts.items()
             if name != "labels"
         ]
 
-    return {**found, "facts": {file: listed(facts) for file, facts in found["files"].items()}}
+    return {**found, "facts": {file: fact_list(facts) for file, facts in found["files"].items()}}
 
 
 def _run_facts(entry: Entry) -> dict[str, Any]:
