@@ -175,7 +175,7 @@ def _pattern_accuracies() -> tuple[dict[str, tuple[float, float]], dict[str, lis
         batches = [examples(200, position, 1) for position in range(36)]
         curves = {
             name.split(" and ")[0]: [
-                (n, accuracy(network(x).argmax(1) == kinds)) for n, (x, kinds) in enumerate(batches)
+                (float(n), accuracy(network(x).argmax(1) == kinds)) for n, (x, kinds) in enumerate(batches)
             ]
             for name, network in networks.items()
         }
