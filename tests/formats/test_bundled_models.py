@@ -273,8 +273,11 @@ def test_a_converted_copy_has_equal_outputs_in_transformers(tmp_path: Path) -> N
         "translate TEXTS --model chinese: is no seq2seq model",
     ],
 )
-def test_a_name_is_a_model_for_every_verb(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_is_a_model_for_every_verb(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The verb runs, or says what this model cannot do; pretrain and finetune are below, fill and compare above."""
+    monkeypatch.chdir(tmp_path)  # map writes map.html
     texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.tsv"
     texts.write_text("他喜欢猫\n我喜欢猫\n猫在家里\n股票市场下跌\n今天天气很好\n", encoding="utf-8")
     pairs.write_text("今天\ttoday\n天气\tweather\n", encoding="utf-8")
