@@ -192,7 +192,8 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert html.count("<circle") == 9
     assert "royal.vec: a map" in html
     for wrong, message in {
-        ("--words", "kong kang", *out): "did you mean 'king'",
+        ("--words", "queen kong", *out): "did you mean 'king'",
+        ("--words", "kong kang", *out): "'kong', 'kang'",
         ("--pairs", "king", *out): "is no pair",
         ("--words", "king", *out): "two words or texts or more",
         ("--out", str(tmp_path / "map.gif")): "must end in .svg",
