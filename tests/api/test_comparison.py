@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from keel.api.comparison_rows import resolve_rows
 from keel.api.comparison_worker import CellJob, FinetuneJob, explain
 from keel.api.finetuning_runs import FineTuningRuns
 from keel.data.collation import EncodedExamples
-from keel.data.examples import read_examples
+from keel.data.examples import Labels, read_examples
+from keel.data.label_kinds import LabelKind, SingleLabel
 from keel.errors import KeelError
 from keel.metrics.comparison_results import Comparison
+from keel.systems.fasttext import FastText, FastTextFineTuning
 from tests.tiny_task import sentences
 
 SYSTEMS = [keel.Onehot().from_scratch(), keel.Cnn(width=8, filters=4)]
@@ -355,3 +358,24 @@ def test_a_failed_cell_leaves_the_other_seeds(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(KeelError, match="seed 0 failed"):
         job.run(lambda event: None)
     assert [cell.path.exists() for cell in cells] == [False, True, True]
+
+
+def test_seeds_of_fasttext_that_choose_other_ngrams_are_scored_on_inputs_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [
+        (f"the {word} boat {number}", label) for number in range(30) for word, label in (("fine", "a"), ("dull", "b"))
+    ]
+    train, test = (read_examples(part, pair=False) for part in (texts[:40], texts[40:]))
+    choices = [1, 2]
+
+    def choose(policy: FastTextFineTuning, labels: LabelKind, texts: int) -> list[FastText]:
+        return [replace(policy.system, word_ngrams=choices[-1], buckets=64 if choices.pop() > 1 else 0)]
+
+    monkeypatch.setattr(FastTextFineTuning, "candidate_systems", choose)
+    cells = tuple(CellJob(size=40, seed=seed, path=tmp_path / f"{seed}.json") for seed in (0, 1))
+    labels = Labels(kind=SingleLabel(), names=("a", "b"), counts=(20, 20))
+    job = FinetuneJob(start="fasttext", task="classify", train=train, labels=labels, tests={"test": test}, cells=cells)
+    job.run(lambda event: None)
+    assert not choices
+    assert all(len(json.loads(cell.path.read_text())["items"]["test"]) > 0 for cell in cells)

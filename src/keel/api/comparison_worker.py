@@ -130,7 +130,7 @@ class _PreparedRuns:
         self.seconds = time.perf_counter() - began
         # The features of a frozen pre-trained encoder are the same for all seeds and sizes.
         shared = former is not None and setup.freeze and setup.parent is not None
-        self.tests: dict[str, tuple[EncodedExamples, float]] = former.tests if former and shared else {}
+        self.tests: dict[tuple[str, System], tuple[EncodedExamples, float]] = former.tests if former and shared else {}
 
     def serves(self, cell: CellJob, every: int) -> bool:
         """Whether a cell has the same training examples: all of them with any seed."""
@@ -161,11 +161,13 @@ class _PreparedRuns:
         )
 
     def _encoded(self, task: Task, part: str, examples: Examples) -> tuple[EncodedExamples, float]:
-        if part not in self.tests:
+        """The encoded test set and the seconds it took; each seed of fastText may choose n-grams of its own."""
+        key = part, task.system
+        if key not in self.tests:
             began = time.perf_counter()
             encoded = task.encode_examples(examples, labelled=False)
-            self.tests[part] = encoded, time.perf_counter() - began
-        return self.tests[part]
+            self.tests[key] = encoded, time.perf_counter() - began
+        return self.tests[key]
 
 
 def _shown(prediction: AnyPrediction) -> str:
