@@ -98,6 +98,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, help="folder for the model of the last seed")
+    parser.add_argument("--device", default="cpu")
     options, rest = parser.parse_known_args()
     gold = [line.split() for line in lines(options.data / "icwb2/gold", "pku_test_gold")]
     known = frozenset(line.strip() for line in lines(options.data / "icwb2/gold", "pku_training_words"))
@@ -125,7 +126,14 @@ def main() -> None:
         for seed in options.seeds:
             began = time.process_time()
             model = keel.finetune(
-                options.model, file, task="tag", format="segmented", dev=None, seed=seed, device="cpu", **settings
+                options.model,
+                file,
+                task="tag",
+                format="segmented",
+                dev=None,
+                seed=seed,
+                device=options.device,
+                **settings,
             )
             print(f"{time.process_time() - began:.0f} s of training", flush=True)
             report(f"{options.model}, seed {seed}", model, gold, known)

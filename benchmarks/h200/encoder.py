@@ -43,6 +43,9 @@ class Tuning:
 TASKS = {
     "SQuAD": Tuning("squad", "answer", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
     "CoNLL-2003": Tuning("conll2003", "tag", "eng.train", "eng.testb", {"optimizer": "muon", "lr": 3e-4, "batch": 16}),
+    "CoNLL-2003, CRF": Tuning(
+        "conll2003", "tag", "eng.train", "eng.testb", {"optimizer": "muon", "lr": 3e-4, "batch": 16, "crf": True}
+    ),
     "SST-2": Tuning("glue/SST-2", "classify", settings={"optimizer": "muon", "lr": 3e-4, "epochs": 3}),
     "STS-B": Tuning("glue/STS-B", "pair", settings={"optimizer": "muon", "lr": 3e-4, "orders": "both"}),
     "CoLA": Tuning("glue/CoLA", "classify", settings={"optimizer": "muon", "lr": 1e-4}),

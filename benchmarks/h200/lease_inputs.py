@@ -46,7 +46,7 @@ FILES = {
     ),
     "answers": ("squad/dev-v1.1*", "squadshifts/*.json*", "squad_train_sample/*.json*"),
     "text": (),
-    "chinese": ("zh/msra_ner_split/*",),
+    "chinese": ("zh/msra_ner_split/*", "zh/peopledaily199801/*", "zh/icwb2/gold/*"),
 }
 """Files of each group below the folder of tasks."""
 
@@ -120,7 +120,12 @@ def train_tokenizer(
         return
     text: dict[str, Any] = tomllib.loads(recipe.read_text())["text"]
     lowercase: Any = {"yes": True, "no": False}.get(text.get("lowercase", ""), "auto")
-    settings = TokenizerSettings(kind=kind, vocab_size=vocabulary or text["vocabulary"], lowercase=lowercase)
+    settings = TokenizerSettings(
+        kind=kind,
+        vocab_size=vocabulary or text["vocabulary"],
+        oversize=text.get("oversize", 1.0),
+        lowercase=lowercase,
+    )
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     train(keel.Corpus([*texts]), settings).save(part)

@@ -23,10 +23,11 @@ class Sizes:
     seeds: int = 3
     tuning_names: tuple[str, ...] = GLUE
     tuning_seeds: int = 5
-    tuning_jobs: int = 8
+    tuning_jobs: int = 12
     tuning_epochs: float = 0
     contrast_batch: int = 512
     mlm_tokens: int = 2**18
+    segmented_lines: int = 0
     real: str = "en_wikinews.txt.xz"
     system: tuple[str, ...] = ()
     """Further flags of every pre-training."""
@@ -45,6 +46,7 @@ TINY = Sizes(
     tuning_epochs=0.02,
     contrast_batch=8,
     mlm_tokens=1024,
+    segmented_lines=20,
     system=("--system.layers", "2", "--system.width", "64", "--batch", "8", "--threads", "1", "--device", "cpu"),
     device="cpu",
 )
@@ -53,6 +55,10 @@ TINY = Sizes(
 @dataclass(frozen=True)
 class Paths:
     work: Path
+
+    def bundled(self, name: str) -> Path:
+        """A quantised folder, as it is shipped."""
+        return self.work / "bundled" / name
 
     @property
     def inputs(self) -> Path:
@@ -140,35 +146,33 @@ def add_mlm(paths: Paths, sizes: Sizes) -> list[Command]:
         "--tokens",
         sizes.mlm_tokens,
     ]
-    return [script("h200/encoder.py", "mlm", paths.model("english"), *paths.texts, *given), score(paths, "english")]
-
-
-def score(paths: Paths, name: str) -> Command:
-    out = paths.work / f"{name}.scores.jsonl"
-    return script("h200/model_scores.py", "encoder", paths.model(name), "--tasks", paths.tasks, "--out", out)
+    return [script("h200/encoder.py", "mlm", paths.model("english"), *paths.texts, *given)]
 
 
 def contrast(paths: Paths, sizes: Sizes) -> list[Command]:
     name = "english-sentences"
     given = ["--steps", sizes.steps[name], "--batch", sizes.contrast_batch, "--device", sizes.device]
-    models = [paths.model("english"), paths.model(name)]
-    return [script("h200/contrastive.py", *models, *paths.texts, *given), score(paths, name)]
+    return [script("h200/contrastive.py", paths.model("english"), paths.model(name), *paths.texts, *given)]
 
 
-def tune(model: str, *names: str, seeds: int = 0) -> Commands:
+def score(*names: str) -> Commands:
     def commands(paths: Paths, sizes: Sizes) -> list[Command]:
-        given = [
-            "--names",
-            *(names or sizes.tuning_names),
-            "--jobs",
-            sizes.tuning_jobs,
-            "--epochs",
-            sizes.tuning_epochs,
-        ]
-        chosen = range(min(seeds or sizes.tuning_seeds, sizes.tuning_seeds))
         return [
-            script("h200/encoder.py", "tune", paths.model(model), "--tasks", paths.tasks, *given, "--seeds", *chosen)
-        ]
+            script("h200/model_scores.py", "encoder", paths.bundled(name), "--tasks", paths.tasks,
+                   "--out", paths.work / f"{name}.scores.jsonl")
+            for name in names
+        ]  # fmt: skip
+
+    return commands
+
+
+def tune(model: str, *names: str, seeds: int = 0, bundled: bool = False) -> Commands:
+    def commands(paths: Paths, sizes: Sizes) -> list[Command]:
+        folder = paths.bundled(model) if bundled else paths.model(model)
+        chosen = names or sizes.tuning_names
+        given = ["--names", *chosen, "--jobs", sizes.tuning_jobs, "--epochs", sizes.tuning_epochs]
+        count = min(seeds or sizes.tuning_seeds, sizes.tuning_seeds)
+        return [script("h200/encoder.py", "tune", folder, "--tasks", paths.tasks, *given, "--seeds", *range(count))]
 
     return commands
 
@@ -176,7 +180,7 @@ def tune(model: str, *names: str, seeds: int = 0) -> Commands:
 def score_gpt(paths: Paths, sizes: Sizes) -> list[Command]:
     real = paths.inputs / "text" / sizes.real
     given = ["--tasks", paths.tasks, "--real", real, "--out", paths.work / "english-gpt.scores.jsonl"]
-    return [script("h200/model_scores.py", "gpt", paths.model("english-gpt"), *given)]
+    return [script("h200/model_scores.py", "gpt", paths.bundled("english-gpt"), *given)]
 
 
 def tune_chinese(paths: Paths, sizes: Sizes) -> list[Command]:
@@ -186,38 +190,49 @@ def tune_chinese(paths: Paths, sizes: Sizes) -> list[Command]:
     return [*convert, *tune("chinese", "MSRA, CRF", seeds=3)(paths, sizes)]
 
 
+def segment(paths: Paths, sizes: Sizes) -> list[Command]:
+    """The bundled Chinese encoder on PKU's words."""
+    given = ["--data", f"{paths.tasks}/zh", "--device", sizes.device, "--seeds", *range(sizes.seeds)]
+    settings = ["--optimizer", "muon", "--lr", "3e-4", "--epochs", "3", "--batch", "32", "--warmup", "0.1", "--crf"]
+    lines = ["--lines", sizes.segmented_lines]
+    return [script("segmentation.py", "chinese", *given, *lines, *settings)]
+
+
 STAGES = (
     Stage("answers", answers, ("tasks", "answers"), share=0.3, results=("answers/*.json",)),
     Stage(
         "english-electra", pretrain("english-electra", "english.toml", "english"), ("tasks", "text"),
         folders=("english-electra",),
     ),
+    Stage("chinese-entities", tune_chinese, ("tasks", "chinese"), share=0.3, results=("models/chinese.jsonl",)),
+    Stage("segmentation", segment, ("tasks", "chinese"), share=0.3),
+    Stage("english", add_mlm, after=("english-electra",), folders=("english",), bundled=("english",)),
+    Stage("english-sentences", contrast, after=("english",), bundled=("english-sentences",)),
     Stage(
-        "english", add_mlm, after=("english-electra",), folders=("english",), bundled=("english",),
-        results=("english.scores.jsonl",),
+        "english-scores", score("english", "english-sentences"), after=("english-sentences",), share=0.1,
+        results=("english*.scores.jsonl",),
     ),
-    Stage("english-tuned", tune("english"), after=("english",), share=0.3, results=("models/english.jsonl",)),
     Stage(
-        "english-sentences", contrast, after=("english",), share=0.7, bundled=("english-sentences",),
-        results=("english-sentences.scores.jsonl",),
+        "english-tuned", tune("english-sentences", bundled=True), after=("english-sentences",), share=0.2,
+        results=("bundled/english-sentences.jsonl",),
     ),
     Stage(
         "english-gpt", pretrain("english-gpt", "english-gpt.toml", "english-gpt"), ("tasks", "text"),
         after=("english-electra",), folders=("english-gpt",), bundled=("english-gpt",),
     ),
     Stage(
-        "entities", tune("english", "CoNLL-2003", seeds=3), after=("english-tuned",), share=0.3,
-        results=("models/english.jsonl",),
+        "entities", tune("english-sentences", "CoNLL-2003", "CoNLL-2003, CRF", seeds=3, bundled=True),
+        after=("english-tuned",), share=0.3, results=("bundled/english-sentences.jsonl",),
     ),
+    Stage("gpt-scores", score_gpt, after=("english-gpt",), share=0.3, results=("english-gpt.scores.jsonl",)),
     Stage(
         "electra-tuned", tune("english-electra", *GLUE, "CoNLL-2003", seeds=3), after=("english-tuned",), share=0.3,
         results=("models/english-electra.jsonl",),
     ),
     Stage(
-        "chinese-entities", tune_chinese, ("tasks", "chinese"), after=("english-tuned",), share=0.3,
-        results=("models/chinese.jsonl",),
+        "mlm-tuned", tune("english", seeds=3, bundled=True), after=("english-tuned",), share=0.3,
+        results=("bundled/english.jsonl",),
     ),
-    Stage("gpt-scores", score_gpt, after=("english-gpt",), share=0.3, results=("english-gpt.scores.jsonl",)),
 )  # fmt: skip
 """In order of priority."""
 
@@ -229,9 +244,8 @@ def deliver(paths: Paths, stage: Stage) -> None:
     results = paths.work / "results"
     results.mkdir(parents=True, exist_ok=True)
     for name in stage.bundled:
-        quantised = paths.work / "bundled" / name
-        quantise(paths.model(name), quantised)
-        pack(quantised, results / f"1-{name}-bundled", half=False)
+        quantise(paths.model(name), paths.bundled(name))
+        pack(paths.bundled(name), results / f"1-{name}-bundled", half=False)
     for name in stage.folders:
         target = results / f"2-{name}"
         if not part_path(target, "packed").exists():

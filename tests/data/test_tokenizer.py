@@ -321,3 +321,18 @@ def test_characters_of_other_scripts_do_not_fill_the_vocabulary() -> None:
     unknown = tokenizer.unknown_id
     assert tokenizer.encode("漢").ids == [unknown]
     assert unknown not in tokenizer.encode("ж").ids
+
+
+def test_an_oversized_vocabulary_keeps_what_the_text_uses(english_corpus: Path) -> None:
+    def train(oversize: float) -> Tokenizer:
+        settings = TokenizerSettings(kind="wordpiece", vocab_size=400, oversize=oversize)
+        return train_tokenizer(Corpus(english_corpus), settings)
+
+    plain, trimmed = train(1), train(4)
+    assert len(plain) == len(trimmed) == 400
+    text = english_corpus.read_text(encoding="utf-8")
+    assert len(trimmed.encode(text).ids) < len(plain.encode(text).ids)  # longer tokens instead of unused parts
+    assert trimmed.unknown_id not in trimmed.encode(text).ids
+    assert trimmed.fingerprint() == train(4).fingerprint()
+    with pytest.raises(KeelError, match="WordPiece"):
+        train_tokenizer(Corpus(english_corpus), TokenizerSettings(kind="bpe", vocab_size=400, oversize=2))

@@ -83,6 +83,7 @@ class TextKeywords(TypedDict, total=False):
     sentences: Literal["auto", "split", "lines", "none"]
     tokenizer: str
     vocabulary: int
+    oversize: float
     min_count: int
     phrases: int
     entities: str

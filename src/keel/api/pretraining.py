@@ -230,7 +230,8 @@ def _tokenizer(
     # The key is that of earlier versions, so that their runs find their tokenizer.
     snapshot = CorpusSnapshot.of(corpus)
     mixed = f" smoothing {text.language_smoothing}" if corpus.languages else ""
-    identity = f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}{mixed}"
+    oversize = f" oversize {text.oversize:g}" if text.oversize > 1 else ""
+    identity = f"{_identity_of_text(text)} {seed} {snapshot.fingerprint}{explicit}{mixed}{oversize}"
     key = hashlib.blake2b(identity.encode()).hexdigest()[:12]
     stored = run and run / f"{TOKENIZER}{key}"
     if stored and stored.is_dir():
@@ -239,6 +240,7 @@ def _tokenizer(
         settings = TokenizerSettings(
             kind=text.tokenizer,
             vocab_size=text.vocabulary,
+            oversize=text.oversize,
             lowercase={"auto": system.default_lowercase, "yes": True, "no": False}[text.lowercase],
             min_count=text.min_count,
             frequent_pairs=frequent_pairs,
@@ -335,9 +337,9 @@ def _identity(
 
 
 def _identity_of_text(text: TextSettings) -> dict[str, Any]:
-    """The settings that earlier versions have: the fingerprints of corpus and tokens include separator and entities,
-    and the smoothing counts where there are several languages."""
-    elsewhere = ("separator", "entities", "entity_model", "language_smoothing")
+    """The settings that earlier versions have: the fingerprints of corpus and tokens include separator, entities and
+    the tokenizer, and the smoothing counts where there are several languages."""
+    elsewhere = ("separator", "entities", "entity_model", "language_smoothing", "oversize")
     return {name: value for name, value in to_dict(text).items() if name not in elsewhere}
 
 

@@ -47,6 +47,9 @@ class TextSettings(Validated):
     """Tokenizer to train: wordpiece, bpe, words or characters; or a folder with a trained tokenizer."""
     vocabulary: Annotated[int, Ge(0)] = 0
     """Maximum vocabulary size; 0: the system's default (for bpe, the merges that occur 10 times or more)."""
+    oversize: Annotated[float, Ge(1)] = 1.0
+    """WordPiece: train a vocabulary this many times as large, and keep the tokens that the text uses most; frequent
+    words, such as names, then take the place of rarely used parts of words."""
     min_count: Annotated[int, Ge(0)] = 0
     """Minimum count of a word in the vocabulary; 0: the system's default."""
     phrases: Annotated[int, Ge(0)] = 0

@@ -46,6 +46,9 @@ class TokenizerSettings:
     """Kind of tokenizer; auto: wordpiece."""
     vocab_size: int = 30_000
     """Maximum number of tokens."""
+    oversize: float = 1.0
+    """WordPiece: a vocabulary of this many times the size is trained, and the tokens that the text uses most are kept.
+    Many merges are rarely used but as parts of longer tokens; frequent words, such as names, take their place."""
     lowercase: Choice = "auto"
     """Lowercase the text; auto: for wordpiece and words."""
     accents: Choice = "auto"
@@ -75,6 +78,8 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     smallest = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32  # special tokens and bytes
     if settings.vocab_size < smallest:
         raise KeelError(f"a {kind} vocabulary of {settings.vocab_size} is too small: use at least {smallest}")
+    if settings.oversize > 1 and kind != "wordpiece":
+        raise UsageError(f"--text.oversize is for WordPiece: use --text.tokenizer wordpiece, not {kind}")
     if kind == "words":
         from keel.data.word_vocabulary import WordRules, learn_words  # imports Numba
 
@@ -117,7 +122,8 @@ def train_tokenizer(corpus: Corpus, settings: TokenizerSettings, on_event: OnEve
     size = settings.vocab_size
     if frequent:
         size = min(size, fitted_vocab_size(sum(len(line.encode()) for lines in texts for line in lines)))
-    tokenizer = Tokenizer(_train_subwords(texts, kind, size, min_count, lowercase, accents, half_width))
+    whole = round(size * settings.oversize)
+    tokenizer = Tokenizer(_train_subwords(texts, kind, whole, size, min_count, lowercase, accents, half_width))
     if frequent:
         rare = f" (merges with a count of {MIN_PAIR_COUNT} or more)" if len(tokenizer) < size else ""
         note(on_event, f"vocabulary: {len(tokenizer):,} BPE tokens{rare}; change with --text.vocabulary")
@@ -135,9 +141,17 @@ def fitted_vocab_size(text_bytes: int) -> int:
 
 
 def _train_subwords(
-    texts: list[list[str]], kind: Kind, size: int, min_count: int, lowercase: bool, accents: bool, half_width: bool
+    texts: list[list[str]],
+    kind: Kind,
+    size: int,
+    kept: int,
+    min_count: int,
+    lowercase: bool,
+    accents: bool,
+    half_width: bool,
 ) -> tokenizers.Tokenizer:
-    """Train a subword or character tokenizer of at most `size` tokens on lists of lines; deterministic."""
+    """Train a subword or character tokenizer of at most `size` tokens on lists of lines, of which a WordPiece
+    vocabulary keeps the `kept` most used; deterministic."""
     # BERT on byte-level BPE needs its five special tokens, GPT its end of text.
     specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
     settings: dict[str, Any] = {"vocab_size": size, "special_tokens": specials, "show_progress": False}
@@ -150,7 +164,7 @@ def _train_subwords(
         inner = new(models.WordPiece(unk_token=unknown))
         # The library numbers "##a" by the order of a hash table, differently in every run, and ties depend on the
         # numbers. So it gets the characters in order, as special tokens, which are made ordinary ones afterwards.
-        alphabet = _alphabet(texts, inner, size // 3)
+        alphabet = _alphabet(texts, inner, kept // 3)
         inside = ("##" + character for character in alphabet if _continues_word(character))
         settings |= {"special_tokens": [*specials, *alphabet, *inside], "limit_alphabet": len(alphabet)}
         trainer = trainers.WordPieceTrainer(min_frequency=min_count or 2, initial_alphabet=alphabet, **settings)
@@ -160,7 +174,24 @@ def _train_subwords(
     inner.train_from_iterator(texts, trainer)
     if kind == "wordpiece":
         inner = new(models.WordPiece(inner.get_vocab(), unk_token=unknown))
+        if size > kept:
+            vocabulary = _most_used(inner, texts, kept, settings["special_tokens"])
+            inner = new(models.WordPiece(vocabulary, unk_token=unknown))
     return tokenizer_rules.add_special_tokens(inner, specials)
+
+
+def _most_used(inner: tokenizers.Tokenizer, texts: list[list[str]], size: int, always: list[str]) -> dict[str, int]:
+    """The vocabulary without the tokens that its longest-match-first rule uses least in these texts."""
+    vocabulary = inner.get_vocab()
+    counts = np.zeros(len(vocabulary), np.int64)
+    for lines in texts:
+        ids = [token for encoding in inner.encode_batch_fast(lines) for token in encoding.ids]
+        counts += np.bincount(np.array(ids, np.int64), minlength=len(counts))
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    fixed = {*always}
+    ranked = sorted(tokens, key=lambda token: (token not in fixed, -counts[vocabulary[token]], vocabulary[token]))
+    kept = {*ranked[:size]}
+    return {token: number for number, token in enumerate(token for token in tokens if token in kept)}
 
 
 def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, size: int) -> list[str]:
