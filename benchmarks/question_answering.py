@@ -177,23 +177,28 @@ class Peer:
                 rng.shuffle(order)
             index = order[place * options.batch :][: options.batch].tolist()
             starts, ends = targets[index].T
-            loss = model(**self.batch(encoded, index), start_positions=starts, end_positions=ends).loss
+            with self.autocast():
+                loss = model(**self.batch(encoded, index), start_positions=starts, end_positions=ends).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
 
+    def autocast(self) -> torch.autocast:
+        """bf16 on a GPU (the example's --bf16), which is Keel's default there."""
+        return torch.autocast("cuda", torch.bfloat16, enabled=self.options.device == "cuda")
+
     def predict(self, examples: Examples) -> list[str]:
         encoded = self.encode(examples)
         self.model.eval()
         starts, ends = [], []
-        with torch.inference_mode():
+        with torch.inference_mode(), self.autocast():
             for first in range(0, len(encoded["input_ids"]), self.options.eval_batch):
                 index = range(first, min(first + self.options.eval_batch, len(encoded["input_ids"])))
                 output = self.model(**self.batch(encoded, [*index]))
-                starts += [*output.start_logits.cpu().numpy()]
-                ends += [*output.end_logits.cpu().numpy()]
+                starts += [*output.start_logits.float().cpu().numpy()]
+                ends += [*output.end_logits.float().cpu().numpy()]
         windows: dict[int, list[int]] = {}
         for index, number in enumerate(encoded["overflow_to_sample_mapping"]):
             windows.setdefault(number, []).append(index)

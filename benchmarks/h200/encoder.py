@@ -76,7 +76,7 @@ def add_mlm(options: argparse.Namespace) -> None:
     import keel
     from keel.systems.electra import ElectraPretraining
 
-    joint = options.model.with_name(f"{options.model.name}-electra")
+    joint = options.model.with_name(f"{options.model.name}-joint")
     if not (joint / "config.json").exists():
         parent = keel.Model.load(options.parent)
         assert isinstance(parent.objective, ElectraPretraining)

@@ -34,7 +34,7 @@ class Sizes:
     device: str = "cuda"
 
 
-FULL = Sizes(steps={"english-electra": 5000, "english": 1000, "english-sentences": 1000, "english-gpt": 2400})
+FULL = Sizes(steps={"english-electra": 3800, "english": 800, "english-sentences": 600, "english-gpt": 2400})
 TINY = Sizes(
     steps={"english-electra": 12, "english": 6, "english-sentences": 6, "english-gpt": 12},
     questions=24,
@@ -47,7 +47,7 @@ TINY = Sizes(
     contrast_batch=8,
     mlm_tokens=1024,
     segmented_lines=20,
-    system=("--system.layers", "2", "--system.width", "64", "--batch", "8", "--threads", "1", "--device", "cpu"),
+    system=("--system.layers", "2", "--system.width", "192", "--batch", "8", "--threads", "1", "--device", "cpu"),
     device="cpu",
 )
 
