@@ -57,7 +57,7 @@ class Paths:
     work: Path
 
     def bundled(self, name: str) -> Path:
-        """A quantised folder, as it is shipped."""
+        """A quantised folder, ready to be bundled."""
         return self.work / "bundled" / name
 
     @property
