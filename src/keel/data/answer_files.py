@@ -92,7 +92,7 @@ class _Reading:
         """A question about a passage, with its answers in any of the usual forms."""
         for what, text in (("passage", passage), ("question", question)):
             if not isinstance(text, str) or not text.strip():
-                fault = "is empty" if text is None or text == "" or isinstance(text, str) else f"is {text!r:.60}"
+                fault = "is empty" if text is None or isinstance(text, str) else f"is {text!r:.60}"
                 raise KeelError(f"{location}: the {what} {fault}: fill it in, as in {EXPECTED}")
         self.has_unanswerable |= impossible
         label = None
@@ -134,12 +134,17 @@ MISSING = (
 
 
 def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], list[int | None]]:
-    """Texts and given starts of answers: a text, several, {"text": ..., "answer_start": ...} or a list of these."""
+    """Texts and given starts of answers: a text, several, {"text": ..., "answer_start": ...} or a list of these.
+
+    `starts` is a column of offsets beside that of answers, a number or several.
+    """
     texts: list[Any]
     given: list[Any]
+    starts = _plain(starts)
+    starts = starts if isinstance(starts, list) else [starts]
     match answers := _plain(answers):
         case str():
-            texts, given = ([answers], [starts]) if answers else ([], [])
+            texts, given = ([answers], starts) if answers else ([], [])
         case {"text": str(text), **rest}:
             texts, given = ([text], [rest.get("answer_start")]) if text else ([], [])
         case {"text": several, **rest} if isinstance(texts := _plain(several), list):
@@ -148,8 +153,8 @@ def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], 
         case [*items]:
             parts = [_answer_lists(item, None, location) for item in items]
             texts, given = [text for part in parts for text in part[0]], [start for part in parts for start in part[1]]
-            if isinstance(starts, list | tuple) and len(starts) == len(texts):
-                given = [*starts]
+            if len(starts) == len(texts) and all(start is None for start in given):
+                given = starts
         case _:
             raise KeelError(f"{location}: the answer is {answers!r:.60}: give a text, or {EXPECTED}")
     if wrong := [text for text in texts if not isinstance(text, str)]:
@@ -260,11 +265,14 @@ def _from_table(source: Any, columns: Columns, on_event: OnEvent, reading: _Read
 def _from_items(items: list[Any], reading: _Reading) -> Iterator[Example]:
     for number, item in enumerate(items):
         location = f"item {number} of the list"
-        match item:
-            case [[str(passage), str(question)], answers]:
-                yield reading.example(passage, question, answers, None, location)
-            case [str(passage), str(question)]:
-                yield reading.example(passage, question, None, None, location)
-            case _:
-                expected = f"((passage, question), answer), (passage, question) or {EXPECTED}"
-                raise KeelError(f"{location} is {item!r:.60}: give {expected}")
+        try:
+            match item:
+                case [[str(passage), str(question)], answers]:
+                    yield reading.example(passage, question, answers, None, location)
+                case [str(passage), str(question)]:
+                    yield reading.example(passage, question, None, None, location)
+                case _:
+                    expected = f"((passage, question), answer), (passage, question) or {EXPECTED}"
+                    raise KeelError(f"{location} is {item!r:.60}: give {expected}")
+        except KeelError as error:
+            row_error(error)
