@@ -60,14 +60,9 @@ class ComparisonPlan:
         workers: int,
         on_event: OnEvent,
     ) -> "ComparisonPlan":
+        """The plan of a call of `compare`: rows are resolved, and what cannot be compared is refused."""
         if task not in TASKS:
             raise unknown_name(task, TASKS, "--task")
-        if seeds < 1:
-            raise UsageError(f"--seeds must be 1 or more, not {seeds}")
-        if min(minutes, epochs, workers) < 0:
-            raise UsageError("--minutes, --epochs and --workers must not be negative")
-        if equal not in ("minutes", "tokens"):
-            raise unknown_name(equal, ("minutes", "tokens"), "--equal")
         if equal == "tokens" and minutes:
             raise UsageError("--equal tokens has no budget of --minutes: leave one of them out, or use --epochs")
         folder = Path(out)
