@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 import keel
@@ -202,6 +203,16 @@ def test_loss_on_another_data_set(
     assert verdict is not None
     assert verdict.holds is holds, verdict.figures
     assert len(verdict.rows) == 3
+
+
+def test_the_interval_of_a_loss_accounts_for_few_seeds() -> None:
+    """Two seeds whose losses are 10 and 30 points: the interval is nearly that of Student's t with one degree."""
+    found = results({"cnn": (0.5, 0.5)}, items=100_000)
+    for column, seeds in enumerate([[0.8, 0.9], [0.7, 0.6]]):
+        found.cell("cnn", column).result.by_seed = seeds
+    loss = task_claims._loss(found, "cnn")  # pyright: ignore[reportArgumentType]
+    assert loss.high - loss.value == pytest.approx(0.1 * stats.t.ppf(0.975, 1), rel=0.01)
+    assert loss.value - loss.low == pytest.approx(loss.high - loss.value)
 
 
 @pytest.mark.parametrize(
