@@ -127,7 +127,18 @@ def test_rows_with_equal_predictions_do_not_make_the_smallest_difference_smaller
     two = replace(two, cells=tuple(same))
     twins = [replace(cell, row=name) for cell in same if cell.row == ROWS[0] for name in ("twin", "third")]
     more = replace(two, rows=(*two.rows, "twin", "third"), cells=(*same, *twins))
-    assert more.detectable(more.columns[0]) > two.detectable(two.columns[0])  # six pairs instead of one
+    wanted = two.detectable(two.columns[0])
+    assert wanted is not None
+    assert (more.detectable(more.columns[0]) or 0.0) > wanted  # six pairs instead of one
+
+
+def test_systems_with_equal_predictions_leave_the_smallest_difference_unknown(tmp_path: Path, make: Make) -> None:
+    two = make(2)
+    seeds = [next(cell for cell in two.cells if cell.row == ROWS[0]).seeds[0]] * 3
+    equal = replace(two, cells=tuple(replace(cell, seeds=seeds) for cell in two.cells))
+    assert equal.detectable(equal.columns[0]) is None
+    assert "0.0 points" not in "\n".join(comparison_lines(equal))
+    assert "smallest difference" not in write_comparison(equal, tmp_path).read_text(encoding="utf-8")
 
 
 def _box(text: Element) -> tuple[str, float, float, float, float]:

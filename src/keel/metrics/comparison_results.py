@@ -195,10 +195,11 @@ class Comparison:
         """The tests between all pairs of rows, in the order of the ranking."""
         return self._tests[id(column)]
 
-    def detectable(self, column: Column) -> float:
+    def detectable(self, column: Column) -> float | None:
         """The smallest difference that this test set could show, after Holm's correction: the median over pairs that
-        differ at all."""
-        return median([test.detectable for test in self.tests(column) if test.detectable > 0] or [0.0])
+        differ at all. None if no pair does, or there is none."""
+        found = [test.detectable for test in self.tests(column) if test.detectable > 0]
+        return median(found) if found else None
 
     def verdict(self, column: Column) -> str:
         """One sentence: which system is best, if this is decided."""

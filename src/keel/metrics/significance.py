@@ -36,7 +36,8 @@ class PairwiseTest:
     p_items: float
     """Two-sided p-value of the paired bootstrap over items alone, for these trained models."""
     p_mcnemar: float | None
-    """Mid-p of McNemar's test on items; None if the score is no mean over items."""
+    """Mid-p of McNemar's test on items: with several seeds, or with scores between 0 and 1, the sign test of wins and
+    losses. None if the score is no mean over items."""
     wins: int
     """Items on which the first is better (averaged over seeds), `losses` those on which it is worse."""
     losses: int
@@ -155,7 +156,11 @@ def _test(first: str, second: str, one: SystemResult, two: SystemResult) -> tupl
 
 
 def _detectable_errors(level: float, freedom: float) -> float:
-    """Standard errors of a difference that is found at this level of significance with a power of 80%."""
+    """Standard errors of a difference that is found at this level of significance with a power of 80%.
+
+    t_(1 - level/2) + t_.8 approximates the noncentral t: with 16 degrees of freedom or more it is at most 2% too small,
+    with 4 and the level of 15 pairs 8%.
+    """
     return student_t_quantile(1 - level / 2, freedom) + student_t_quantile(POWER, freedom)
 
 

@@ -62,8 +62,8 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         (f"{column.trained_on:,}", "training examples"),
         (f"{max(len(cell.seeds) for cell in ranked)}", "seeds"),
     ]
-    if tests:
-        shown = f"{100 * comparison.detectable(column):.1f} points"
+    if (detectable := comparison.detectable(column)) is not None:
+        shown = f"{100 * detectable:.1f} points"
         facts.append((shown, "smallest difference this test could show"))
     page.facts(facts)
     page.figure(*ranking_figure(ranked))
