@@ -7,7 +7,7 @@ from keel.events import pluralize
 from keel.localization import translate
 from keel.metrics.comparison_results import Cell, Column, Comparison, Disagreement
 from keel.metrics.scores import score_name
-from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD
+from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD, FEW_DISCORDANT
 from keel.report.charts import WIDTH
 from keel.report.comparison_charts import NARROW, cost_chart, learning_curves, ranking_chart, verdict_matrix
 from keel.report.comparison_table import TABLE_HEAD, table_rows
@@ -43,8 +43,9 @@ def comparison_page(comparison: Comparison) -> Page:
         "(a paired bootstrap, the same resamples for all systems and seeds) plus that of training (the variance over "
         f"seeds; with one seed a deviation of {100 * ASSUMED_SEED_STD:g} points is assumed). It is decided if "
         f"the p-value by Student's t, after Holm's correction for all pairs, is below {ALPHA}. With fewer "
-        "than 25 texts on which two systems differ, McNemar's exact distribution counts as well. Intervals are of 95%, "
-        "over texts and seeds. Not decided does not mean equal: more test texts or more seeds may decide it."
+        f"than {FEW_DISCORDANT} texts on which two systems differ, McNemar's exact distribution counts as well. "
+        "The 95% intervals are over texts and, if there are several, over seeds. "
+        "Not decided does not mean equal: more test texts or more seeds may decide it."
     )
     return page
 
