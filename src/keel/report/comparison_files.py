@@ -17,6 +17,11 @@ from keel.report.html_page import write_picture, write_text
 COLUMNS = ("row", "column", "part", "train_size", "metric", "score", "low", "high", "seeds", "test_size", "parameters")
 COSTS = ("pretraining_seconds", "pretraining_epochs", "finetuning_seconds", "finetuning_epochs")
 CSV: tuple[str, ...] = (*COLUMNS, *COSTS, "peak_memory_bytes", "texts_per_second", "frozen", "error")
+TEX_NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
+TEX_ESCAPES = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {character: f"\\text{name}{{}}" for character, name in TEX_NAMES.items()}
+)
 
 
 def write_comparison(comparison: Comparison, out: Path) -> Path:
@@ -92,6 +97,4 @@ def latex_table(comparison: Comparison, column: Column) -> str:
 
 
 def _tex(text: str) -> str:
-    for character in "\\&%$#_{}":
-        text = text.replace(character, "\\textbackslash{}" if character == "\\" else f"\\{character}")
-    return text.replace("->", "$\\to$").replace("~", "\\textasciitilde{}").replace("^", "\\textasciicircum{}")
+    return text.translate(TEX_ESCAPES).replace("-\\textgreater{}", "$\\to$")
