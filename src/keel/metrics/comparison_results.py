@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
@@ -246,6 +246,14 @@ class Comparison:
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dict per cell: scores and costs."""
         return [cell.to_dict() for cell in self.cells]
+
+    def tests_to_dicts(self) -> list[dict[str, Any]]:
+        """One dict per test of a pair, with its verdict."""
+        return [
+            {"column": column.name, "part": column.part, **asdict(test), "verdict": test.verdict}
+            for column in self.columns
+            for test in self.tests(column)
+        ]
 
     def __repr__(self) -> str:
         lines = [self.verdict(column) for column in self.columns]

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +48,8 @@ def _json_lines(comparison: Comparison) -> Iterator[str]:
     """Cells, then pairwise tests."""
     for cell in comparison.to_dicts():
         yield json.dumps({"kind": "cell", **cell}, ensure_ascii=False)
-    for column in comparison.columns:
-        for test in comparison.tests(column):
-            found = {"column": column.name, "part": column.part, **asdict(test), "verdict": test.verdict}
-            yield json.dumps({"kind": "test", **found}, ensure_ascii=False)
+    for test in comparison.tests_to_dicts():
+        yield json.dumps({"kind": "test", **test}, ensure_ascii=False)
 
 
 def _csv(comparison: Comparison) -> str:
