@@ -215,11 +215,7 @@ def read_tasks(
         )
     names = Counter(each.name for each in found)
     return [
-        each
-        if names[each.name] == 1
-        else TaskData(
-            name=f"{each.name} {number + 1}", train=each.train, labels=each.labels, tests=each.tests, key=each.key
-        )
+        each if names[each.name] == 1 else replace(each, name=f"{each.name} {number + 1}")
         for number, each in enumerate(found)
     ]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from keel.api.comparison_processes import GRACE, Processes, Work
+from keel.api.comparison_processes import GRACE, PRETRAINING_FAILED, Processes, Work
 from keel.api.comparison_rows import Budget, Equal, Row, RowSource, TaskData, content_key, resolve_rows
 from keel.api.comparison_worker import CellJob, FinetuneJob, PretrainJob
 from keel.api.run_folder import hardware
@@ -244,7 +244,7 @@ class ComparisonRun:
 
     def _note_failure(self, work: Work, reason: str) -> None:
         self.errors[work.row, work.task] = self.errors.get((work.row, None), reason)
-        if reason != "its pre-training failed":
+        if reason != PRETRAINING_FAILED:
             note(self.on_event, f"{work.name} failed: {reason}")
 
     def collect(self) -> Comparison:
