@@ -50,11 +50,11 @@ def compare(
 ) -> Comparison:
     """Compare systems and models on labelled data: scores with intervals, costs, and paired tests. Rerun it to resume.
 
-    `rows` are names of systems (`"bert"`, or with a size `"bert:mini"`), systems, models, model folders or files of
-    word vectors. A system that needs pre-training reads `corpus`, within `minutes`; others learn from the labels
-    alone. `train` and `test` are datasets, or lists of them for several tasks. Every row is fine-tuned
-    with its default settings on all training examples, with each seed; no example is held out. `out` gets report.html,
-    results.jsonl, results.csv, results.tex, figures and the finished cells, which a rerun reuses.
+    `rows` are names of systems (`"bert"`, or with a size `"bert:mini"`), systems, models, model folders, names of
+    bundled models or files of word vectors. A system that needs pre-training reads `corpus`, within `minutes`; others
+    learn from the labels alone. `train` and `test` are datasets, or lists of them for several tasks. Every row is
+    fine-tuned with its default settings on all training examples, with each seed; no example is held out. `out` gets
+    report.html, results.jsonl, results.csv, results.tex, figures and the finished cells, which a rerun reuses.
     """
     plan = ComparisonPlan.resolve(rows, out, task, corpus, seeds, minutes, equal, epochs, workers, on_event)
     (roles,) = route_settings(merge_settings(settings, columns=columns), Columns())

@@ -14,7 +14,7 @@ from keel.report.console import Console
 from keel.systems import SYSTEMS
 from keel.tasks import TASKS
 
-ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, or files of word vectors."
+ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, bundled models, files of word vectors."
 
 
 @command(
