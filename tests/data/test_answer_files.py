@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keel
+from keel.api.answer_outputs import question_ids
 from keel.data.answer_files import read_answers
 from keel.data.answer_spans import ABSENT, GoldAnswers, find_answer
 from keel.data.example_splits import split_validation
@@ -77,6 +78,13 @@ def test_tables_and_lists(tmp_path: Path):
 def test_a_column_of_offsets_beside_that_of_answers(answers: Any, starts: Any):
     record = {"context": PASSAGE, "question": "Where?", "answers": answers, "answer_start": starts}
     assert read_answers([record]).values == [GoldAnswers(("Oslo",), (33,))]
+
+
+def test_an_id_may_be_the_number_0():
+    records = [{"id": number, "context": PASSAGE, "question": "Who?", "answers": ["Ben"]} for number in (1, 0, None)]
+    examples = read_answers(records)
+    assert examples.ids == ["1", "0", ""]
+    assert question_ids(examples) == ["1", "0", "2"]
 
 
 def test_mrqa_lines_have_several_questions(tmp_path: Path):

@@ -56,7 +56,7 @@ def read_answers(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         raise KeelError(f"{name} has no questions: give a SQuAD-like file, or lines such as {EXPECTED}")
     reading.report(name, on_event)
     # Tables have an empty cell for a question without answer, and for one without label.
-    labelled = any(example.label is not None and example.label.texts for example in found)  # pyright: ignore
+    labelled = any(isinstance(example.label, GoldAnswers) and example.label.texts for example in found)
     labelled = labelled or reading.has_unanswerable
     return Examples.of(found, SpanLabel() if labelled else None, name)
 
@@ -85,7 +85,7 @@ class _Reading:
         starts: Any,
         location: str,
         *,
-        number: str = "",
+        id: str = "",
         group: str = "",
         impossible: bool = False,
     ) -> Example:
@@ -106,7 +106,7 @@ class _Reading:
                 self.absent.append(location)
             elif any(start is not None and start != found for start, found in pairs):
                 self.moved.append(location)
-        return Example(question, passage, label, location, id=number, group=group or passage)  # pyright: ignore
+        return Example(question, passage, label, location, id=id, group=group or passage)
 
     def report(self, name: str, on_event: OnEvent) -> None:
         """Notes on answers of the source `name` that do not match their offsets."""
@@ -179,6 +179,12 @@ def _field(record: Mapping[str, Any], names: Sequence[str], own: str = "") -> An
     return next((known[name] for name in ([own.lower()] if own else names) if not is_null(known.get(name))), None)
 
 
+def _id_of(record: Mapping[str, Any]) -> str:
+    """The id of a question, which may be the number 0; empty without one."""
+    found = _field(record, IDS)
+    return "" if found is None else str(found)
+
+
 def _from_squad(document: Any, name: str, reading: _Reading) -> Iterator[Example]:
     """Articles with paragraphs with questions; CMRC 2018 also has a plain list of paragraphs."""
     articles = document.get("data") if isinstance(document, Mapping) else document
@@ -211,14 +217,14 @@ def _from_paragraph(
         try:
             if not isinstance(question, Mapping):
                 raise KeelError(f"{location} is {question!r:.60}, not an object: correct it")
-            number = str(_field(question, IDS) or "")
+            id = _id_of(question)
             yield reading.example(
                 passage,
                 _field(question, QUESTIONS),
                 question.get("answers", question.get("answer")),
                 None,
-                f"{name} question {number}" if number else location,
-                number=number,
+                f"{name} question {id}" if id else location,
+                id=id,
                 group=title,
                 impossible=bool(question.get("is_impossible")),
             )
@@ -247,14 +253,14 @@ def _from_table(source: Any, columns: Columns, on_event: OnEvent, reading: _Read
             yield from _from_paragraph(record, location, location, str(_field(record, TITLES) or ""), reading)
             continue
         try:
-            number = str(_field(record, IDS) or "")
+            id = _id_of(record)
             yield reading.example(
                 _field(record, PASSAGES, columns.second_column),
                 _field(record, QUESTIONS, columns.text_column),
                 _field(record, ANSWERS, columns.label_column),
                 _field(record, STARTS),
                 location,
-                number=number,
+                id=id,
                 group=str(_field(record, TITLES[:1]) or ""),
                 impossible=str(record.get("is_impossible", "")).lower() in ("true", "1"),
             )
