@@ -106,7 +106,8 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         page.table(head, rows, summary="All tests", classes=classes, dense=True)
     page.section(f"{prefix}Cost against quality")
     caption = (
-        "Seconds of pre-training (if any) and one fine-tuning. The line connects systems that no cheaper one surpasses."
+        "Seconds of one fine-tuning and, for systems that were pre-trained in this comparison, of pre-training. "
+        "The line connects systems that no cheaper one surpasses."
     )
     page.figure(_for_screens(cost_chart(ranked), cost_chart(ranked, NARROW)), caption)
     if len(comparison.sizes(column)) > 1:
