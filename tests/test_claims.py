@@ -237,6 +237,16 @@ def test_bert_must_be_ahead_of_every_system(
     assert f"ahead in {better.count('bert')} and behind in {better.count('onehot')}" in verdict.figures
 
 
+def test_a_comparison_with_a_failed_cell_is_no_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failed = [SimpleNamespace(row="fasttext", error="out of memory")]
+    monkeypatch.setenv("KEEL_CACHE", str(tmp_path))
+    monkeypatch.setattr(keel, "compare", lambda *_, **__: SimpleNamespace(failed=lambda: failed))
+    with pytest.raises(keel.KeelError, match=r"fasttext.*out of memory"):
+        small_models.stored_comparison("some", ["fasttext"], Say(ignore), train=[], test=[])
+    failed.clear()
+    assert small_models.stored_comparison("some", ["fasttext"], Say(ignore), train=[], test=[])
+
+
 def test_first_sentences_are_in_one_split() -> None:
     docstrings = [
         Docstring("torch", (f"Return number {n}.", f"It is {n}.", "More.")) for n in range(60)
