@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 import keel
@@ -204,6 +205,16 @@ def test_loss_on_another_data_set(
     assert len(verdict.rows) == 3
 
 
+def test_the_interval_of_a_loss_accounts_for_few_seeds() -> None:
+    """Two seeds whose losses are 10 and 30 points: the interval is nearly that of Student's t with one degree."""
+    found = results({"cnn": (0.5, 0.5)}, items=100_000)
+    for column, seeds in enumerate([[0.8, 0.9], [0.7, 0.6]]):
+        found.cell("cnn", column).result.by_seed = seeds
+    loss = task_claims._loss(found, "cnn")  # pyright: ignore[reportArgumentType]
+    assert loss.high - loss.value == pytest.approx(0.1 * stats.t.ppf(0.975, 1), rel=0.01)
+    assert loss.value - loss.low == pytest.approx(loss.high - loss.value)
+
+
 @pytest.mark.parametrize(
     ("better", "holds"), [(["bert", "bert"], True), (["bert", ""], None), (["bert", "onehot"], False)]
 )
@@ -224,6 +235,16 @@ def test_bert_must_be_ahead_of_every_system(
     assert verdict is not None
     assert verdict.holds is holds
     assert f"ahead in {better.count('bert')} and behind in {better.count('onehot')}" in verdict.figures
+
+
+def test_a_comparison_with_a_failed_cell_is_no_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failed = [SimpleNamespace(row="fasttext", error="out of memory")]
+    monkeypatch.setenv("KEEL_CACHE", str(tmp_path))
+    monkeypatch.setattr(keel, "compare", lambda *_, **__: SimpleNamespace(failed=lambda: failed))
+    with pytest.raises(keel.KeelError, match=r"fasttext.*out of memory"):
+        small_models.stored_comparison("some", ["fasttext"], Say(ignore), train=[], test=[])
+    failed.clear()
+    assert small_models.stored_comparison("some", ["fasttext"], Say(ignore), train=[], test=[])
 
 
 def test_first_sentences_are_in_one_split() -> None:

@@ -18,11 +18,13 @@ from keel.api import comparison_processes
 from keel.api.comparison import _several
 from keel.api.comparison_processes import Processes, Work
 from keel.api.comparison_rows import resolve_rows
-from keel.api.comparison_worker import CellJob, FinetuneJob, explain
+from keel.api.comparison_worker import CellJob, FinetuneJob, failure_reason, shown_prediction
 from keel.api.finetuning_runs import FineTuningRuns
+from keel.data.answer_spans import NO_ANSWER
 from keel.data.collation import EncodedExamples
 from keel.data.examples import Labels, read_examples
-from keel.data.label_kinds import LabelKind, SingleLabel
+from keel.data.label_kinds import LabelKind, Prediction, SingleLabel
+from keel.data.predictions import ChoicePrediction, SpanAnswer, TaggedText
 from keel.errors import KeelError
 from keel.metrics.comparison_results import Comparison
 from keel.systems.fasttext import FastText, FastTextFineTuning
@@ -235,7 +237,9 @@ def test_a_system_has_its_smallest_size_on_a_cpu(tmp_path: Path, monkeypatch: py
         ({"rows": ["bert:gigantic"], "corpus": ["a text"]}, "no size 'gigantic'"),
         ({"test": [["a film", "a story"]]}, "label"),
         ({"test": [("a film", "good"), ("a story", "superb")]}, "'superb'"),
-        ({"seeds": 0}, "seeds must be 1 or more"),
+        ({"seeds": 0}, "seeds must be"),
+        ({"seeds": 1.5}, "seeds must be"),
+        ({"train_sizes": "²"}, "train_sizes must be numbers"),
         ({"train_sizes": "50,many"}, "train_sizes must be numbers"),
         ({"train_sizes": [5000]}, "fewer than train_sizes"),
         ({"task": "clasify"}, "classify"),
@@ -336,9 +340,23 @@ def test_ctrl_c_is_announced_at_once_and_another_one_kills(monkeypatch: pytest.M
 
 
 def test_reasons_are_one_sentence() -> None:
-    assert explain(keel.KeelError("a: b")) == "a: b"
-    assert "out of memory" in explain(MemoryError())
-    assert explain(RuntimeError("two\nlines")) == "RuntimeError: two lines"
+    assert failure_reason(keel.KeelError("a: b")) == "a: b"
+    assert "out of memory" in failure_reason(MemoryError())
+    assert failure_reason(RuntimeError("two\nlines")) == "RuntimeError: two lines"
+
+
+def test_predictions_of_every_task_are_shown_as_text() -> None:
+    shown = {
+        "x": Prediction("x", 0.9),
+        "x, y": [Prediction("x", 0.9), Prediction("y", 0.8)],
+        "3.14": 3.14159,
+        "the cake": ChoicePrediction(1, "the cake", (0.2, 0.8)),
+        "Oslo": SpanAnswer("Oslo", 0.9, 3, 7),
+        NO_ANSWER: SpanAnswer("", 0.9, 0, 0),
+        "Anna (PER)": TaggedText("Anna ran", ("Anna", "ran"), ("B-PER", "O"), (0.9, 0.9)),
+        "NOUN VERB": TaggedText("Anna ran", ("Anna", "ran"), ("NOUN", "VERB"), (0.9, 0.9)),
+    }
+    assert [shown_prediction(each) for each in shown.values()] == [*shown]
 
 
 def test_a_failed_cell_leaves_the_other_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

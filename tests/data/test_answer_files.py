@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import keel
+from keel.api.answer_outputs import question_ids
 from keel.data.answer_files import read_answers
 from keel.data.answer_spans import ABSENT, GoldAnswers, find_answer
 from keel.data.example_splits import split_validation
@@ -67,6 +69,22 @@ def test_tables_and_lists(tmp_path: Path):
     listed = read_answers([((PASSAGE, "Where?"), "Oslo"), ((PASSAGE, "When?"), [])])
     assert listed.values == [GoldAnswers(("Oslo",), (14,)), GoldAnswers()]
     assert read_answers([(PASSAGE, "Where?")]).kind is None
+
+
+@pytest.mark.parametrize(
+    "answers", ["Oslo", ["Oslo"], ("Oslo",), np.array(["Oslo"], object)], ids=lambda each: type(each).__name__
+)
+@pytest.mark.parametrize("starts", [33, [33], (33,), np.array([33])], ids=lambda each: type(each).__name__)
+def test_a_column_of_offsets_beside_that_of_answers(answers: Any, starts: Any):
+    record = {"context": PASSAGE, "question": "Where?", "answers": answers, "answer_start": starts}
+    assert read_answers([record]).values == [GoldAnswers(("Oslo",), (33,))]
+
+
+def test_an_id_may_be_the_number_0():
+    records = [{"id": number, "context": PASSAGE, "question": "Who?", "answers": ["Ben"]} for number in (1, 0, None)]
+    examples = read_answers(records)
+    assert examples.ids == ["1", "0", ""]
+    assert question_ids(examples) == ["1", "0", "2"]
 
 
 def test_mrqa_lines_have_several_questions(tmp_path: Path):
@@ -142,6 +160,12 @@ def test_bad_records_are_refused_with_their_place(article: dict[str, Any], place
     with pytest.raises(KeelError, match=fault) as error:
         read_answers(path)
     assert place in str(error.value)
+
+
+def test_check_lists_every_bad_item_of_a_list():
+    listed = [((PASSAGE, "Where?"), 3), ((PASSAGE, "Who?"), "Anna"), ((PASSAGE, ""), "Anna"), "a text"]
+    errors = [each.cause for each in keel.check(listed, task="answer").findings if each.severity == "error"]
+    assert [cause[:6] for cause in errors] == ["item 0", "item 2", "item 3"]
 
 
 @pytest.mark.parametrize(

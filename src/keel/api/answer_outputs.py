@@ -26,11 +26,11 @@ def question_ids(examples: Examples) -> list[str]:
     """The id of each question, its index where it has none; two questions with the same id are refused."""
     first: dict[str, str] = {}
     for index, example in enumerate(examples):
-        number = example.id or str(index)
-        if number in first:
-            what = f"{example.location}: the id {number!r} is also that of {first[number]}"
+        id = example.id or str(index)
+        if id in first:
+            what = f"{example.location}: the id {id!r} is also that of {first[id]}"
             raise KeelError(f"{what}: the files of --out need different ids")
-        first[number] = example.location
+        first[id] = example.location
     return [*first]
 
 
@@ -41,10 +41,10 @@ def write_answers(folder: Path, ids: Sequence[str], predictions: AnswerPredictio
     except OSError as error:
         raise KeelError(f"{folder} cannot be written to ({error.strerror}): choose another --out") from None
     files: dict[str, dict[str, Any]] = {PREDICTIONS: {}, N_BEST: {}, NULL_ODDS: {}}
-    for number, answer in zip(ids, predictions.answers, strict=True):
-        files[PREDICTIONS][number] = answer.text
-        files[N_BEST][number] = [{"text": each.text, **each.to_dict()} for each in answer.alternatives]
-        files[NULL_ODDS][number] = answer.null_odds
+    for id, answer in zip(ids, predictions.answers, strict=True):
+        files[PREDICTIONS][id] = answer.text
+        files[N_BEST][id] = [{"text": each.text, **each.to_dict()} for each in answer.alternatives]
+        files[NULL_ODDS][id] = answer.null_odds
     for name, content in files.items():
         write_json(folder / name, content, indent=1)
     note(on_event, f"{folder}: {', '.join(files)} for {pluralize(len(ids), 'question')}")

@@ -10,13 +10,14 @@ from keel.api.comparison_run import SETTINGS, ComparisonPlan, ComparisonRun
 from keel.api.keywords import ColumnKeywords
 from keel.api.progress import shows_progress
 from keel.api.settings import Source, merge_settings, route_settings
-from keel.config import Doc, enforces_bounds
+from keel.config import Count, Doc, Ge, enforces_bounds
 from keel.data.examples import Columns, Examples
 from keel.data.memory_sources import Frame, plain_source
 from keel.errors import Interrupted, UsageError
 from keel.events import OnEvent, ignore
 from keel.metrics.comparison_results import Comparison
 from keel.training.checkpoint import run_lock
+from keel.training.plan import Positive
 
 __all__ = ["compare"]
 
@@ -34,14 +35,14 @@ def compare(
     transfer: Annotated[
         Source | None, Doc("A second test set of the same --train, such as texts of another domain.", repeated=True)
     ] = None,
-    seeds: Annotated[int, Doc("Fine-tuning runs of each system, with different random seeds.")] = 3,
-    minutes: Annotated[float, Doc("Pre-training budget of each system; 0: 5 minutes.")] = 0.0,
+    seeds: Annotated[Count, Doc("Fine-tuning runs of each system, with different random seeds.")] = 3,
+    minutes: Annotated[float, Ge(0), Doc("Pre-training budget of each system; 0: 5 minutes.")] = 0.0,
     equal: Annotated[Equal, Doc("What pre-trainings have in common: minutes, or the text that they read.")] = "minutes",
-    epochs: Annotated[float, Doc("Passes over the corpus with --equal tokens.")] = 1.0,
+    epochs: Annotated[Positive, Doc("Passes over the corpus with --equal tokens.")] = 1.0,
     train_sizes: Annotated[
         str | Sequence[int | str], Doc("Numbers of training examples for learning curves, such as 50,250,all.")
     ] = "all",
-    workers: Annotated[int, Doc("Processes that run at once; 0: one per core, as far as memory allows.")] = 0,
+    workers: Annotated[int, Ge(0), Doc("Processes that run at once; 0: one per core, as far as memory allows.")] = 0,
     columns: Columns | None = None,
     progress: bool = True,
     on_event: OnEvent = ignore,
@@ -49,11 +50,11 @@ def compare(
 ) -> Comparison:
     """Compare systems and models on labelled data: scores with intervals, costs, and paired tests. Rerun it to resume.
 
-    `rows` are names of systems (`"bert"`, or with a size `"bert:mini"`), systems, models, model folders or files of
-    word vectors. A system that needs pre-training reads `corpus`, within `minutes`; others learn from the labels
-    alone. `train` and `test` are datasets, or lists of them for several tasks. Every row is fine-tuned
-    with its default settings on all training examples, with each seed; no example is held out. `out` gets report.html,
-    results.jsonl, results.csv, results.tex, figures and the finished cells, which a rerun reuses.
+    `rows` are names of systems (`"bert"`, or with a size `"bert:mini"`), systems, models, model folders, names of
+    bundled models or files of word vectors. A system that needs pre-training reads `corpus`, within `minutes`; others
+    learn from the labels alone. `train` and `test` are datasets, or lists of them for several tasks. Every row is
+    fine-tuned with its default settings on all training examples, with each seed; no example is held out. `out` gets
+    report.html, results.jsonl, results.csv, results.tex, figures and the finished cells, which a rerun reuses.
     """
     plan = ComparisonPlan.resolve(rows, out, task, corpus, seeds, minutes, equal, epochs, workers, on_event)
     (roles,) = route_settings(merge_settings(settings, columns=columns), Columns())
@@ -90,7 +91,7 @@ def _sizes(given: str | Sequence[int | str]) -> list[int | Literal["all"]]:
     for word in words:
         if word.strip() == "all":
             found.append("all")
-        elif word.strip().isdigit() and int(word) > 0:
+        elif word.strip().isdecimal() and int(word) > 0:
             found.append(int(word))
         else:
             raise UsageError(f"--train-sizes must be numbers or all, such as 50,250,all, not {given!r}")

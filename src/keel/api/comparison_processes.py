@@ -21,6 +21,8 @@ GRACE = 20.0
 """Seconds that interrupted jobs have to save a checkpoint."""
 BASE_MEMORY = 800_000_000
 """Bytes of a process with torch alone."""
+PRETRAINING_FAILED = "its pre-training failed"
+"""Reason of jobs that need a model whose pre-training failed."""
 PER_BYTE = 6
 """Memory of training per byte of a model file: weights, a copy of them, gradients, two moments, activations."""
 
@@ -66,7 +68,7 @@ class Processes:
                 for each in [each for each in waiting if each.after is not None and id(each.after) in failed]:
                     waiting.remove(each)
                     failed.add(id(each))
-                    on_update(each, {"event": "failed", "reason": "its pre-training failed"})
+                    on_update(each, {"event": "failed", "reason": PRETRAINING_FAILED})
                 ready = [each for each in waiting if each.after is None or id(each.after) in done]
                 for each in ready:
                     if len(self.running) < self.workers and self._fits(each):

@@ -28,7 +28,7 @@ from keel.tasks import TASKS, Task
 from keel.training.distributed import pick_device
 
 RowSource = str | Path | System | Model
-"""A system or its name, a model or its folder, or a file of word vectors."""
+"""A system or its name, a model, its folder or the name of a bundled one, or a file of word vectors."""
 Equal = Literal["minutes", "tokens"]
 LONG_RUN = 100_000
 """Steps of a published pre-training for which a budget of minutes needs other settings."""
@@ -215,11 +215,7 @@ def read_tasks(
         )
     names = Counter(each.name for each in found)
     return [
-        each
-        if names[each.name] == 1
-        else TaskData(
-            name=f"{each.name} {number + 1}", train=each.train, labels=each.labels, tests=each.tests, key=each.key
-        )
+        each if names[each.name] == 1 else replace(each, name=f"{each.name} {number + 1}")
         for number, each in enumerate(found)
     ]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from keel.api.comparison_processes import GRACE, Processes, Work
+from keel.api.comparison_processes import GRACE, PRETRAINING_FAILED, Processes, Work
 from keel.api.comparison_rows import Budget, Equal, Row, RowSource, TaskData, content_key, resolve_rows
 from keel.api.comparison_worker import CellJob, FinetuneJob, PretrainJob
 from keel.api.run_folder import hardware
@@ -60,14 +60,9 @@ class ComparisonPlan:
         workers: int,
         on_event: OnEvent,
     ) -> "ComparisonPlan":
+        """The plan of a call of `compare`: rows are resolved, and what cannot be compared is refused."""
         if task not in TASKS:
             raise unknown_name(task, TASKS, "--task")
-        if seeds < 1:
-            raise UsageError(f"--seeds must be 1 or more, not {seeds}")
-        if min(minutes, epochs, workers) < 0:
-            raise UsageError("--minutes, --epochs and --workers must not be negative")
-        if equal not in ("minutes", "tokens"):
-            raise unknown_name(equal, ("minutes", "tokens"), "--equal")
         if equal == "tokens" and minutes:
             raise UsageError("--equal tokens has no budget of --minutes: leave one of them out, or use --epochs")
         folder = Path(out)
@@ -249,7 +244,7 @@ class ComparisonRun:
 
     def _note_failure(self, work: Work, reason: str) -> None:
         self.errors[work.row, work.task] = self.errors.get((work.row, None), reason)
-        if reason != "its pre-training failed":
+        if reason != PRETRAINING_FAILED:
             note(self.on_event, f"{work.name} failed: {reason}")
 
     def collect(self) -> Comparison:

@@ -22,10 +22,11 @@ from keel.api.finetuning_runs import FineTuningRuns
 from keel.api.finetuning_setup import FineTuningSetup
 from keel.api.pretraining import pretrain
 from keel.api.settings import Source
+from keel.data.answer_spans import NO_ANSWER
 from keel.data.collation import EncodedExamples
 from keel.data.examples import Examples, Labels
 from keel.data.label_kinds import Prediction
-from keel.data.predictions import AnyPrediction, ChoicePrediction, TaggedText
+from keel.data.predictions import AnyPrediction, ChoicePrediction, SpanAnswer, TaggedText
 from keel.errors import KeelError, naming_flags
 from keel.events import Event, OnEvent, ignore
 from keel.metrics.comparison_results import PretrainingCost, SeedResult
@@ -146,7 +147,7 @@ class _PreparedRuns:
             found = task.predict(encoded)
             speed = speed or len(examples) / (encoding + time.perf_counter() - began)
             items[part] = item_scores(examples, found)
-            predicted[part] = [_shown(found[index]) for index in range(len(examples))]
+            predicted[part] = [shown_prediction(found[index]) for index in range(len(examples))]
         return SeedResult(
             seed=seed,
             items=items,
@@ -170,7 +171,8 @@ class _PreparedRuns:
         return self.tests[key]
 
 
-def _shown(prediction: AnyPrediction) -> str:
+def shown_prediction(prediction: AnyPrediction) -> str:
+    """A prediction as text, for the page of the comparison."""
     match prediction:
         case Prediction():
             return prediction.label
@@ -182,7 +184,8 @@ def _shown(prediction: AnyPrediction) -> str:
             return prediction.text
         case float() | int():
             return f"{prediction:.3g}"
-    return str(next(iter(prediction.to_dict().values())))
+    assert isinstance(prediction, SpanAnswer)  # generated texts are not compared
+    return prediction.text or NO_ANSWER
 
 
 def peak_memory() -> int:
@@ -199,7 +202,7 @@ def peak_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def explain(error: BaseException) -> str:
+def failure_reason(error: BaseException) -> str:
     """The reason of a failed cell in one sentence."""
     if isinstance(error, KeelError):
         return str(error)
@@ -226,7 +229,7 @@ def serve() -> None:
             job.run(send)
             send({"event": "done"})
         except (Exception, KeyboardInterrupt) as error:
-            send({"event": "failed", "reason": explain(error)})
+            send({"event": "failed", "reason": failure_reason(error)})
 
 
 def _end_with_parent(read: Callable[[], bytes]) -> None:

@@ -11,7 +11,7 @@ from keel.api.keywords import EvaluateKeywords
 from keel.api.model_loading import ModelSource, load_models, load_vectors
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.api.text_generation import perplexity
-from keel.config import Doc, Ge, enforces_bounds, unknown_name
+from keel.config import Doc, Ge, enforces_bounds
 from keel.data.examples import Columns, Examples, read_examples, skip_unlabelled, table_examples
 from keel.data.language_mix import sources_by_language
 from keel.data.multiple_choice_files import read_choices
@@ -84,10 +84,8 @@ def evaluate(
         if by == "last-word":
             texts = read_examples(data, pair=False, columns=roles.for_texts(), on_event=on_event)
             scores = predict_last_words(known, texts, on_event=on_event)
-        elif by == "choices":
-            scores = choose_most_probable(known, read_choices(data, roles, on_event), on_event=on_event)
         else:
-            raise unknown_name(by, ("last-word", "choices"), "--by")
+            scores = choose_most_probable(known, read_choices(data, roles, on_event), on_event=on_event)
     elif benchmark and known.encoder.width:
         if unused := values.keys() - {"encoding"}:
             what = f"{flag_of(min(unused))} is for labelled examples; {data} is a benchmark of word vectors"

@@ -116,9 +116,14 @@ def pretrained_by_demo(docstrings: list[Docstring], say: Say) -> dict[str, Path]
 
 
 def stored_comparison(name: str, rows: Sequence[str | Path], say: Say, **settings: Any) -> keel.Comparison:
-    """A comparison whose cells are kept in the cache; the path of its report is shown as progress."""
+    """A comparison whose cells are kept in the cache; the path of its report is shown as progress.
+
+    A failed cell ends the experiment: a row with fewer seeds than the others has another interval.
+    """
     out = cache_folder() / "claims" / name
     found = keel.compare(rows, out=out, on_event=say.on_event, **settings)
+    if failed := found.failed():
+        raise keel.KeelError(f"{failed[0].row} has no result of some seeds ({failed[0].error}): rerun the claim")
     say.progress(f"report: {out / 'report.html'}")
     return found
 

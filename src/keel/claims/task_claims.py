@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from math import sqrt
 from random import Random
 from typing import Any
 
@@ -21,6 +20,7 @@ from keel.claims.small_models import (
     stored_comparison,
 )
 from keel.demo.docstrings import Docstring, balanced, text_hash
+from keel.metrics.significance import ALPHA, student_t_quantile, total_error
 
 TOPICS = {
     "sea": "boat anchor sail harbour wave captain",
@@ -128,18 +128,11 @@ def another_domain(say: Say) -> Verdict:
 
 @dataclass(frozen=True)
 class Loss:
-    """A difference of scores between two test sets, and its standard error."""
+    """A difference of scores between two test sets, with its 95% interval."""
 
     value: float
-    error: float
-
-    @property
-    def low(self) -> float:
-        return self.value - 1.96 * self.error
-
-    @property
-    def high(self) -> float:
-        return self.value + 1.96 * self.error
+    low: float
+    high: float
 
 
 def _loss(found: keel.Comparison, row: str, less: str | None = None) -> Loss:
@@ -149,9 +142,12 @@ def _loss(found: keel.Comparison, row: str, less: str | None = None) -> Loss:
     items = [[found.cell(each, column).result.by_item for each in chosen] for column in found.columns]
     paired = [values[0] - values[1] if less else values[0] for values in items]
     seeds = [[np.array(found.cell(each, column).result.by_seed) for column in found.columns] for each in chosen]
-    noise = sum(float(np.var(here - there, ddof=1)) / len(here) for here, there in seeds)
-    error = sqrt(sum(float(np.var(values)) / len(values) for values in paired) + noise)
-    return Loss(float(paired[0].mean() - paired[1].mean()), error)
+    parts = [(float(np.var(values)) / len(values), len(values) - 1) for values in paired]
+    parts += [(float(np.var(here - there, ddof=1)) / len(here), len(here) - 1) for here, there in seeds]
+    error, freedom = total_error(*parts)
+    half = student_t_quantile(1 - ALPHA / 2, freedom) * error
+    value = float(paired[0].mean() - paired[1].mean())
+    return Loss(value, value - half, value + half)
 
 
 def _interval(loss: Loss) -> str:

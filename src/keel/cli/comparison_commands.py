@@ -1,7 +1,6 @@
 """The command that compares systems."""
 
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from keel.report.console import Console
 from keel.systems import SYSTEMS
 from keel.tasks import TASKS
 
-ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, or files of word vectors."
+ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, bundled models, files of word vectors."
 
 
 @command(
@@ -49,15 +48,10 @@ def compare(options: Namespace, console: Console) -> Answer:
             raise UsageError(f"--{name} is missing: keel compare onehot fasttext --train A.tsv --test B.tsv --out DIR")
     found = comparison.compare(options.rows, out=options.out, task=options.task, on_event=console, **settings)
     page = Path(options.out) / "report.html"
-    tests = [
-        {"column": each.name, **asdict(test), "verdict": test.verdict}
-        for each in found.columns
-        for test in found.tests(each)
-    ]
     data = {
         "report": str(page),
         "cells": found.to_dicts(),
-        "tests": tests,
+        "tests": found.tests_to_dicts(),
         "verdicts": [*map(found.verdict, found.columns)],
     }
     lines = [*comparison_lines(found), f"report: {page}"]

@@ -56,7 +56,7 @@ def read_answers(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         raise KeelError(f"{name} has no questions: give a SQuAD-like file, or lines such as {EXPECTED}")
     reading.report(name, on_event)
     # Tables have an empty cell for a question without answer, and for one without label.
-    labelled = any(example.label is not None and example.label.texts for example in found)  # pyright: ignore
+    labelled = any(isinstance(example.label, GoldAnswers) and example.label.texts for example in found)
     labelled = labelled or reading.has_unanswerable
     return Examples.of(found, SpanLabel() if labelled else None, name)
 
@@ -85,14 +85,14 @@ class _Reading:
         starts: Any,
         location: str,
         *,
-        number: str = "",
+        id: str = "",
         group: str = "",
         impossible: bool = False,
     ) -> Example:
         """A question about a passage, with its answers in any of the usual forms."""
         for what, text in (("passage", passage), ("question", question)):
             if not isinstance(text, str) or not text.strip():
-                fault = "is empty" if text is None or text == "" or isinstance(text, str) else f"is {text!r:.60}"
+                fault = "is empty" if text is None or isinstance(text, str) else f"is {text!r:.60}"
                 raise KeelError(f"{location}: the {what} {fault}: fill it in, as in {EXPECTED}")
         self.has_unanswerable |= impossible
         label = None
@@ -106,7 +106,7 @@ class _Reading:
                 self.absent.append(location)
             elif any(start is not None and start != found for start, found in pairs):
                 self.moved.append(location)
-        return Example(question, passage, label, location, id=number, group=group or passage)  # pyright: ignore
+        return Example(question, passage, label, location, id=id, group=group or passage)
 
     def report(self, name: str, on_event: OnEvent) -> None:
         """Notes on answers of the source `name` that do not match their offsets."""
@@ -134,12 +134,17 @@ MISSING = (
 
 
 def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], list[int | None]]:
-    """Texts and given starts of answers: a text, several, {"text": ..., "answer_start": ...} or a list of these."""
+    """Texts and given starts of answers: a text, several, {"text": ..., "answer_start": ...} or a list of these.
+
+    `starts` is a column of offsets beside that of answers, a number or several.
+    """
     texts: list[Any]
     given: list[Any]
+    starts = _plain(starts)
+    starts = starts if isinstance(starts, list) else [starts]
     match answers := _plain(answers):
         case str():
-            texts, given = ([answers], [starts]) if answers else ([], [])
+            texts, given = ([answers], starts) if answers else ([], [])
         case {"text": str(text), **rest}:
             texts, given = ([text], [rest.get("answer_start")]) if text else ([], [])
         case {"text": several, **rest} if isinstance(texts := _plain(several), list):
@@ -148,8 +153,8 @@ def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], 
         case [*items]:
             parts = [_answer_lists(item, None, location) for item in items]
             texts, given = [text for part in parts for text in part[0]], [start for part in parts for start in part[1]]
-            if isinstance(starts, list | tuple) and len(starts) == len(texts):
-                given = [*starts]
+            if len(starts) == len(texts) and all(start is None for start in given):
+                given = starts
         case _:
             raise KeelError(f"{location}: the answer is {answers!r:.60}: give a text, or {EXPECTED}")
     if wrong := [text for text in texts if not isinstance(text, str)]:
@@ -172,6 +177,12 @@ def _field(record: Mapping[str, Any], names: Sequence[str], own: str = "") -> An
     """The first of these fields that a record has; `own` is a name that was given."""
     known = {str(name).strip().lower(): value for name, value in record.items()}
     return next((known[name] for name in ([own.lower()] if own else names) if not is_null(known.get(name))), None)
+
+
+def _id_of(record: Mapping[str, Any]) -> str:
+    """The id of a question, which may be the number 0; empty without one."""
+    found = _field(record, IDS)
+    return "" if found is None else str(found)
 
 
 def _from_squad(document: Any, name: str, reading: _Reading) -> Iterator[Example]:
@@ -206,14 +217,14 @@ def _from_paragraph(
         try:
             if not isinstance(question, Mapping):
                 raise KeelError(f"{location} is {question!r:.60}, not an object: correct it")
-            number = str(_field(question, IDS) or "")
+            id = _id_of(question)
             yield reading.example(
                 passage,
                 _field(question, QUESTIONS),
                 question.get("answers", question.get("answer")),
                 None,
-                f"{name} question {number}" if number else location,
-                number=number,
+                f"{name} question {id}" if id else location,
+                id=id,
                 group=title,
                 impossible=bool(question.get("is_impossible")),
             )
@@ -242,14 +253,14 @@ def _from_table(source: Any, columns: Columns, on_event: OnEvent, reading: _Read
             yield from _from_paragraph(record, location, location, str(_field(record, TITLES) or ""), reading)
             continue
         try:
-            number = str(_field(record, IDS) or "")
+            id = _id_of(record)
             yield reading.example(
                 _field(record, PASSAGES, columns.second_column),
                 _field(record, QUESTIONS, columns.text_column),
                 _field(record, ANSWERS, columns.label_column),
                 _field(record, STARTS),
                 location,
-                number=number,
+                id=id,
                 group=str(_field(record, TITLES[:1]) or ""),
                 impossible=str(record.get("is_impossible", "")).lower() in ("true", "1"),
             )
@@ -260,11 +271,14 @@ def _from_table(source: Any, columns: Columns, on_event: OnEvent, reading: _Read
 def _from_items(items: list[Any], reading: _Reading) -> Iterator[Example]:
     for number, item in enumerate(items):
         location = f"item {number} of the list"
-        match item:
-            case [[str(passage), str(question)], answers]:
-                yield reading.example(passage, question, answers, None, location)
-            case [str(passage), str(question)]:
-                yield reading.example(passage, question, None, None, location)
-            case _:
-                expected = f"((passage, question), answer), (passage, question) or {EXPECTED}"
-                raise KeelError(f"{location} is {item!r:.60}: give {expected}")
+        try:
+            match item:
+                case [[str(passage), str(question)], answers]:
+                    yield reading.example(passage, question, answers, None, location)
+                case [str(passage), str(question)]:
+                    yield reading.example(passage, question, None, None, location)
+                case _:
+                    expected = f"((passage, question), answer), (passage, question) or {EXPECTED}"
+                    raise KeelError(f"{location} is {item!r:.60}: give {expected}")
+        except KeelError as error:
+            row_error(error)

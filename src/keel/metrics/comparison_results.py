@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
@@ -195,10 +195,11 @@ class Comparison:
         """The tests between all pairs of rows, in the order of the ranking."""
         return self._tests[id(column)]
 
-    def detectable(self, column: Column) -> float:
+    def detectable(self, column: Column) -> float | None:
         """The smallest difference that this test set could show, after Holm's correction: the median over pairs that
-        differ at all."""
-        return median([test.detectable for test in self.tests(column) if test.detectable > 0] or [0.0])
+        differ at all. None if no pair does, or there is none."""
+        found = [test.detectable for test in self.tests(column) if test.detectable > 0]
+        return median(found) if found else None
 
     def verdict(self, column: Column) -> str:
         """One sentence: which system is best, if this is decided."""
@@ -245,6 +246,14 @@ class Comparison:
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dict per cell: scores and costs."""
         return [cell.to_dict() for cell in self.cells]
+
+    def tests_to_dicts(self) -> list[dict[str, Any]]:
+        """One dict per test of a pair, with its verdict."""
+        return [
+            {"column": column.name, "part": column.part, **asdict(test), "verdict": test.verdict}
+            for column in self.columns
+            for test in self.tests(column)
+        ]
 
     def __repr__(self) -> str:
         lines = [self.verdict(column) for column in self.columns]

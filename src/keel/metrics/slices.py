@@ -23,7 +23,8 @@ NONE = "(none)"
 
 Slices = dict[str, list[int]]
 """Example indices by the name of the slice."""
-Score = Callable[[Examples, Predictions], Scores]
+ScoreFunction = Callable[[Examples, Predictions], Scores]
+"""What computes the scores of predictions, such as `Task.score`."""
 
 
 def slice_by_length(examples: Examples) -> Slices:
@@ -58,7 +59,9 @@ def slice_by_values(values: Sequence[Any]) -> Slices:
     return _most_frequent([() if missing else (str(value).strip(),) for value, missing in known])
 
 
-def score_slices(slices: Slices, examples: Examples, predictions: Predictions, score: Score) -> list[SliceScores]:
+def score_slices(
+    slices: Slices, examples: Examples, predictions: Predictions, score: ScoreFunction
+) -> list[SliceScores]:
     """Scores of each slice, with intervals from its own examples."""
     return [
         SliceScores(name=name, count=len(chosen), values=score(examples.take(chosen), predictions.take(chosen)).values)
@@ -66,7 +69,7 @@ def score_slices(slices: Slices, examples: Examples, predictions: Predictions, s
     ]
 
 
-def add_language_scores(scores: Scores, examples: Examples, predictions: Predictions, score: Score) -> Scores:
+def add_language_scores(scores: Scores, examples: Examples, predictions: Predictions, score: ScoreFunction) -> Scores:
     """The scores with those of each language, and with the mean of the main score over languages in the note."""
     slices: Slices = {}
     for index, language in enumerate(examples.languages):

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,11 @@ from keel.report.html_page import write_picture, write_text
 COLUMNS = ("row", "column", "part", "train_size", "metric", "score", "low", "high", "seeds", "test_size", "parameters")
 COSTS = ("pretraining_seconds", "pretraining_epochs", "finetuning_seconds", "finetuning_epochs")
 CSV: tuple[str, ...] = (*COLUMNS, *COSTS, "peak_memory_bytes", "texts_per_second", "frozen", "error")
+TEX_NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
+TEX_ESCAPES = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {character: f"\\text{name}{{}}" for character, name in TEX_NAMES.items()}
+)
 
 
 def write_comparison(comparison: Comparison, out: Path) -> Path:
@@ -44,10 +48,8 @@ def _json_lines(comparison: Comparison) -> Iterator[str]:
     """Cells, then pairwise tests."""
     for cell in comparison.to_dicts():
         yield json.dumps({"kind": "cell", **cell}, ensure_ascii=False)
-    for column in comparison.columns:
-        for test in comparison.tests(column):
-            found = {"column": column.name, "part": column.part, **asdict(test), "verdict": test.verdict}
-            yield json.dumps({"kind": "test", **found}, ensure_ascii=False)
+    for test in comparison.tests_to_dicts():
+        yield json.dumps({"kind": "test", **test}, ensure_ascii=False)
 
 
 def _csv(comparison: Comparison) -> str:
@@ -92,6 +94,4 @@ def latex_table(comparison: Comparison, column: Column) -> str:
 
 
 def _tex(text: str) -> str:
-    for character in "\\&%$#_{}":
-        text = text.replace(character, "\\textbackslash{}" if character == "\\" else f"\\{character}")
-    return text.replace("->", "$\\to$").replace("~", "\\textasciitilde{}").replace("^", "\\textasciicircum{}")
+    return text.translate(TEX_ESCAPES).replace("-\\textgreater{}", "$\\to$")

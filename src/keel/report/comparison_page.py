@@ -7,7 +7,7 @@ from keel.events import pluralize
 from keel.localization import translate
 from keel.metrics.comparison_results import Cell, Column, Comparison, Disagreement
 from keel.metrics.scores import score_name
-from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD
+from keel.metrics.significance import ALPHA, ASSUMED_SEED_STD, FEW_DISCORDANT
 from keel.report.charts import WIDTH
 from keel.report.comparison_charts import NARROW, cost_chart, learning_curves, ranking_chart, verdict_matrix
 from keel.report.comparison_table import TABLE_HEAD, table_rows
@@ -43,8 +43,9 @@ def comparison_page(comparison: Comparison) -> Page:
         "(a paired bootstrap, the same resamples for all systems and seeds) plus that of training (the variance over "
         f"seeds; with one seed a deviation of {100 * ASSUMED_SEED_STD:g} points is assumed). It is decided if "
         f"the p-value by Student's t, after Holm's correction for all pairs, is below {ALPHA}. With fewer "
-        "than 25 texts on which two systems differ, McNemar's exact distribution counts as well. Intervals are of 95%, "
-        "over texts and seeds. Not decided does not mean equal: more test texts or more seeds may decide it."
+        f"than {FEW_DISCORDANT} texts on which two systems differ, McNemar's exact distribution counts as well. "
+        "The 95% intervals are over texts and, if there are several, over seeds. "
+        "Not decided does not mean equal: more test texts or more seeds may decide it."
     )
     return page
 
@@ -62,8 +63,8 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         (f"{column.trained_on:,}", "training examples"),
         (f"{max(len(cell.seeds) for cell in ranked)}", "seeds"),
     ]
-    if tests:
-        shown = f"{100 * comparison.detectable(column):.1f} points"
+    if (detectable := comparison.detectable(column)) is not None:
+        shown = f"{100 * detectable:.1f} points"
         facts.append((shown, "smallest difference this test could show"))
     page.facts(facts)
     page.figure(*ranking_figure(ranked))
@@ -105,7 +106,8 @@ def _add_column(page: Page, comparison: Comparison, column: Column, prefix: str)
         page.table(head, rows, summary="All tests", classes=classes, dense=True)
     page.section(f"{prefix}Cost against quality")
     caption = (
-        "Seconds of pre-training (if any) and one fine-tuning. The line connects systems that no cheaper one surpasses."
+        "Seconds of one fine-tuning and, for systems that were pre-trained in this comparison, of pre-training. "
+        "The line connects systems that no cheaper one surpasses."
     )
     page.figure(_for_screens(cost_chart(ranked), cost_chart(ranked, NARROW)), caption)
     if len(comparison.sizes(column)) > 1:

@@ -56,8 +56,8 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
                     [[translate("training examples"), *(f"{size:,}" for size in sizes)], *rows], left=1
                 )
         yield comparison.verdict(column)
-        if comparison.tests(column):
-            shown = f"{100 * comparison.detectable(column):.1f} points"
+        if (detectable := comparison.detectable(column)) is not None:
+            shown = f"{100 * detectable:.1f} points"
             yield f"smallest difference that this test could show (power 80%): {shown}"
     for cell in comparison.failed():
         yield f"{cell.row} on {cell.column.name} ({cell.size:,} examples): {cell.error}"
