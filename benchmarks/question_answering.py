@@ -314,7 +314,7 @@ def stored_run(options: argparse.Namespace, **settings: Any) -> dict[str, Any]:
     """A run of one side and seed, from the folder of results if an earlier call has finished it."""
     if not options.results:
         return start_process(options, **settings)
-    ignored = ("command", "data", "model", "out", "parallel", "repeats", "results", "threads")
+    ignored = ("command", "out", "parallel", "repeats", "results", "threads")
     identity = {name: value for name, value in (vars(options) | settings).items() if name not in ignored}
     path = Path(options.results) / f"{settings['side']}-{settings['seed']}.json"
     if path.exists():
