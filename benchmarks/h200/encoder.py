@@ -1,18 +1,15 @@
-"""An encoder from raw text to its scores, unattended, in three stages; a rerun resumes.
+"""An encoder from raw text to its scores, unattended, in two stages; a rerun resumes.
 
     python benchmarks/h200/encoder.py pretrain run/electra text/*.txt.xz --recipe recipes/h200/electra-12x384.toml
-    python benchmarks/h200/encoder.py mlm run/bert text/*.txt.xz --parent run/electra --steps 1000
-    python benchmarks/h200/encoder.py tune run/bert --tasks tasks/ --names SST-2 CoLA --seeds 0 1 2 3 4
+    python benchmarks/h200/encoder.py tune run/electra --tasks tasks/ --names SST-2 CoLA --seeds 0 1 2 3 4
 
-pretrain trains by a recipe. mlm continues ELECTRA with its encoder as its own generator and writes that encoder with
-its head as BERT, so that one encoder fills masks and is fine-tuned. Both write the model folder and, beside it, its
-weights in half precision as a tar file in parts of 15 MB (run/bert.00, .01, ...; packing.py). tune fine-tunes side by
-side on those of TASKS below, from a folder with their files, and appends a line for each to run/bert.jsonl; start
-nvidia-cuda-mps-control -d before, so that the processes share the GPU. lease.py runs all of it as a queue.
+pretrain trains by a recipe and writes the model folder and, beside it, its weights in half precision as a tar file in
+parts of 15 MB (run/electra.00, .01, ...; packing.py). tune fine-tunes side by side on those of TASKS below, from a
+folder with their files, and appends a line for each to run/electra.jsonl; start nvidia-cuda-mps-control -d before, so
+that the processes share the GPU. lease.py runs all of it as a queue.
 """
 
 import argparse
-import dataclasses
 import json
 import multiprocessing
 import subprocess
@@ -69,58 +66,6 @@ def pretrain(options: argparse.Namespace) -> None:
     if not (options.model / "config.json").exists():
         subprocess.run([*command, "--out", str(options.model), *options.settings], check=True)
     pack(options.model, options.model)
-
-
-def add_mlm(options: argparse.Namespace) -> None:
-    """Continue ELECTRA with its encoder as its own generator, and write that encoder with its head as BERT."""
-    import keel
-    from keel.systems.electra import ElectraPretraining
-
-    joint = options.model.with_name(f"{options.model.name}-joint")
-    if not (joint / "config.json").exists():
-        parent = keel.Model.load(options.parent)
-        assert isinstance(parent.objective, ElectraPretraining)
-        length = parent.system.max_length
-        lengths = {"sequence_length": length, "final_sequence_length": 0}
-        system = dataclasses.replace(parent.objective.system, generator_ratio=0.0, **lengths)
-        objective = system.build_objective(parent.objective.encoder, parent.tokenizer)
-        assert isinstance(objective, ElectraPretraining)
-        objective.transform.load_state_dict(parent.objective.transform.state_dict())
-        objective.detector.load_state_dict(parent.objective.detector.state_dict())
-        start = dataclasses.replace(parent, system=system, objective=objective)
-        plan = keel.Train(
-            steps=options.steps,
-            batch=options.tokens // length,
-            accumulate=options.accumulate,
-            optimizer="muon",
-            lr=1e-3,
-            schedule="trapezoid",
-            warmup=0.05,
-            cooldown=0.7,
-            average=0.05,
-            weight_decay=0.05,
-            evaluate_every=500,
-            log_every=100,
-        )
-        keel.pretrain(start, [Path(name) for name in options.texts], out=joint, train=plan)
-    write_as_bert(joint, options.model)
-    pack(options.model, options.model)
-
-
-def write_as_bert(source: Path, out: Path) -> None:
-    """Write an ELECTRA that is its own generator as the masked language model that it contains."""
-    import keel
-    from keel.systems.bert import Bert
-    from keel.systems.electra import ElectraPretraining
-
-    model = keel.Model.load(source, device="cpu")
-    assert isinstance(model.objective, ElectraPretraining)
-    system = Bert(**{each.name: getattr(model.system, each.name) for each in dataclasses.fields(Bert)})
-    encoder = system.build_encoder(model.encoder.vocab_size)
-    encoder.load_state_dict(model.encoder.state_dict())
-    objective = system.build_objective(encoder, model.tokenizer)
-    objective.load_state_dict(model.objective.generator.state_dict(), strict=False)
-    dataclasses.replace(model, system=system, encoder=encoder, objective=objective).save(out, overwrite=True)
 
 
 def tune(model: str, tasks: str, given: dict[str, Any], name: str, seed: int) -> dict[str, Any]:
@@ -185,14 +130,6 @@ def main() -> None:
     stage.add_argument("--recipe", required=True)
     stage.add_argument("--steps", type=int, default=0)
     stage.add_argument("--settings", nargs=argparse.REMAINDER, default=[], help="further flags of keel pretrain")
-    stage = stages.add_parser("mlm")
-    stage.set_defaults(run=add_mlm)
-    stage.add_argument("model", type=Path)
-    stage.add_argument("texts", nargs="+")
-    stage.add_argument("--parent", required=True)
-    stage.add_argument("--steps", type=int, default=1000)
-    stage.add_argument("--tokens", type=int, default=2**18, help="tokens per step")
-    stage.add_argument("--accumulate", type=int, default=2)
     stage = stages.add_parser("tune")
     stage.set_defaults(run=tune_all)
     stage.add_argument("model", type=Path)

@@ -194,9 +194,11 @@ class Model:
         return 0.0 if self.system.uses_subwords else self.tokenizer.unknown_share(texts)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All weights, by the names of objective and task."""
+        """All weights, by the names of objective and task, without those that follow from others."""
         modules = _modules(self.encoder, self.objective, self.task)
-        return {name: tensor for module in modules for name, tensor in module.state_dict().items()}
+        derived = self.objective.derived if self.objective else ()
+        found = {name: tensor for module in modules for name, tensor in module.state_dict().items()}
+        return {name: tensor for name, tensor in found.items() if name not in derived}
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -373,8 +375,12 @@ def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, 
                 names = module.state_dict().keys() & stored.tensors.keys()
                 found = {name: stored.tensors[name] for name in names if not stored.lacks_shape(name)}
                 module.load_state_dict(found, strict=False, assign=True)
-        if stored.is_outline or not any(parameter.is_meta for module in modules for parameter in module.parameters()):
+        derived = objective.derived if objective else ()
+        weights = [weight for module in modules for name, weight in module.named_parameters() if name not in derived]
+        if stored.is_outline or not any(weight.is_meta for weight in weights):
             break
+    if objective and not stored.is_outline:
+        objective.derive()
     return encoder, objective, task
 
 

@@ -50,7 +50,7 @@ LONGER: dict[str, System] = {
     "bert": replace(BERT, sequence_length=16, final_sequence_length=32, final_share=0.4),
     "electra": Electra(
         layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, final_sequence_length=32,
-        final_share=0.4, dropout=0.0, attention_dropout=0.0, generator_ratio=0.0,
+        final_share=0.4, dropout=0.0, attention_dropout=0.0,
     ),
 }  # fmt: skip
 """Those with a phase of longer sequences, whose position embeddings start as copies."""

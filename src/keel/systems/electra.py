@@ -33,9 +33,8 @@ class Electra(Bert):
     width: Width = 256
     embedding_ratio: Annotated[float, Gt(0)] = 0.5
     """Width of the embeddings / width; if it is not 1, a linear layer projects them to the width."""
-    generator_ratio: Annotated[float, Ge(0), Le(1)] = 0.25
-    """Width of the generator / width, rounded to whole attention heads; it has as many layers. 0: the encoder is its
-    own generator, which costs a second pass, and fills masks itself."""
+    generator_ratio: Annotated[float, Gt(0), Le(1)] = 0.25
+    """Width of the generator / width, rounded to whole attention heads; it has as many layers."""
     embedding_sharing: Literal["disentangled", "tied"] = "disentangled"
     """How generator and discriminator share word embeddings. tied: one table for both, as published; disentangled:
     the discriminator adds a table of differences and does not change the generator's (DeBERTaV3)."""
@@ -65,8 +64,6 @@ class Electra(Bert):
     @property
     def generator(self) -> Self:
         """The generator's hyper-parameters."""
-        if not self.generator_ratio:
-            return self
         width = max(1, round(self.width * self.generator_ratio / self.head_dim)) * self.head_dim
         return replace(self, width=width, embedding_ratio=self.embedding_width / width)
 
@@ -113,23 +110,20 @@ class ElectraPretraining(EncoderObjective):
     """Masked language model of the generator ("mlm") and weighted replaced token detection ("rtd")."""
 
     encoder: ElectraEncoder
+    derived = frozenset({"difference.weight"})
 
     def __init__(self, system: Electra, encoder: ElectraEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system = system
         self.encoder = encoder
-        small, shared = system.generator, not system.generator_ratio
-        generator = encoder if shared else small.build_encoder(encoder.vocab_size)
-        self.generator = BertPretraining(small, generator, tokenizer)
-        if shared:  # its weights belong to this objective alone
-            del self.generator._modules["encoder"]
-            vars(self.generator)["encoder"] = encoder
+        small = system.generator
+        self.generator = BertPretraining(small, small.build_encoder(encoder.vocab_size), tokenizer)
         self.transform = nn.Linear(system.width, system.width)
         self.detector = nn.Linear(system.width, 1)
         for head in (self.transform, self.detector):
             initialize(head)
         encoder.pooler.requires_grad_(False)  # without a gradient
-        if shared or system.embedding_sharing == "tied":
+        if system.embedding_sharing == "tied":
             self.difference = None
             self.generator.encoder.words = encoder.words
         else:
@@ -146,6 +140,12 @@ class ElectraPretraining(EncoderObjective):
             self.difference.weight.copy_(self.encoder.words.weight - self.generator.encoder.words.weight)
 
     @torch.no_grad()
+    def derive(self) -> None:
+        if self.difference is not None:
+            difference = self.encoder.words.weight - self.generator.encoder.words.weight
+            self.difference.weight = nn.Parameter(difference)
+
+    @torch.no_grad()
     def finish(self) -> None:
         if self.difference is not None:
             self.encoder.words.weight.copy_(self.generator.encoder.words.weight + self.difference.weight)
@@ -155,7 +155,7 @@ class ElectraPretraining(EncoderObjective):
         return self.generator.output_embeddings
 
     def blocks(self) -> list[nn.Module]:
-        return [*(self.generator.blocks() if self.system.generator_ratio else ()), *self.encoder.blocks()]
+        return [*self.generator.blocks(), *self.encoder.blocks()]
 
     def phases(self) -> list[Phase]:
         return self.generator.phases()

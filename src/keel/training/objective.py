@@ -97,6 +97,8 @@ class Objective(nn.Module):
 
     prefetched: ClassVar[bool] = False
     """Whether batches are always made on the CPU, ahead of the GPU; only then may tensors lack the batch dimension."""
+    derived: ClassVar[frozenset[str]] = frozenset()
+    """Names of tensors that follow from others: a model is stored without them."""
 
     def epoch_size(self, data: Any) -> int:
         """Number of examples in an epoch."""
@@ -144,6 +146,9 @@ class Objective(nn.Module):
 
     def finish(self) -> None:
         """Finish training after the last step."""
+
+    def derive(self) -> None:
+        """Compute the tensors in `derived`, of a stored model."""
 
     def blocks(self) -> list[nn.Module]:
         """Units of compilation, sharding, unfreezing and layer-wise learning rates, from the input upwards; a
