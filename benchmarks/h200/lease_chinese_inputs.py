@@ -4,10 +4,12 @@ Groups of files, in order of need: chinese-tasks (labelled data), chinese-text (
 that share a run of 30 characters with a passage of CMRC2018, without e-mail addresses and phone numbers; a tokenizer;
 names), languages-tasks and languages-text (the same for seven other languages; the Chinese text is that of the first).
 
-The names are those of WikiAnn's Chinese files (links of an encyclopedia), and the subjects with which articles of the
-text itself begin, of three characters or more: 鹤鸣山道教石窟寺及石刻位于 ... Two characters are a word for jieba,
-and masked as a whole already. No names come from MSRA or the newspaper that it is made of, so that none of its labels
-are used. Some subjects are no names but terms, and names that neither list has are not masked as a whole.
+The names are those of WikiAnn's Chinese files (links of an encyclopedia) and three kinds of the text itself: the
+subjects with which articles begin (鹤鸣山道教石窟寺及石刻位于 ...), titles in 《》, and names with a middle dot between
+punctuation; all of three characters or more, since two are a word for jieba. No names come from MSRA or from the
+newspaper that it is made of, so none of its labels are used. Some subjects are terms rather than names, and a name that
+is in no list is not masked as a whole: beside the words and phrases, the names change 1.7% of the tokens' bounds (1.1%
+join words, 0.5% divide phrases, first 8 MB of zh_wikipedia2).
 """
 
 import argparse
@@ -31,7 +33,9 @@ FILES = {
     ),
     "languages-tasks": ("wikiann_panx/*", *(f"xnli_dev/{name}.jsonl*" for name in XNLI), "mnli_slice/*", "tatoeba/*"),
 }
-NAME = re.compile(r"[\u4e00-\u9fff·]{2,20}")
+NAME = re.compile(r"[\u4e00-\u9fff·]{3,20}")
+TITLE = re.compile(r"《([\u4e00-\u9fff·]{3,15})》")
+DOTTED = re.compile(r"(?<![\u4e00-\u9fff·])[\u4e00-\u9fff]{1,6}(?:·[\u4e00-\u9fff]{1,6})+(?![\u4e00-\u9fff·])")
 SUBJECT = re.compile(r"[《「“]?([\u4e00-\u9fff·]{3,20}?)[》」”]?(?:（|\(|，|是|为|位于)")
 """What a document begins with, before its definition."""
 NO_SUBJECT = re.compile(r"[在由从按据是本该此其这]|以下|早年|成立|最初|现任|生于|.*年")
@@ -120,18 +124,20 @@ def write_names(folder: Path, texts: list[Path], out: Path) -> Path:
 
     if out.exists():
         return out
-    linked: set[str] = set()
+    found: dict[str, set[str]] = {"WikiAnn": set(), "subjects": set(), "titles": set(), "dotted": set()}
     for path in sorted(folder.glob("*-zh.*")):
         examples = TASKS["tag"].read_labelled(path)
         for words, tags in zip(examples.words, examples.values, strict=True):
-            linked |= {"".join(words[entity.start : entity.end]) for entity in extract_entities(list(tags))}
-    linked = {name for name in linked if NAME.fullmatch(name)}
-    subjects: set[str] = set()
+            linked = ("".join(words[entity.start : entity.end]) for entity in extract_entities(list(tags)))
+            found["WikiAnn"] |= {name for name in linked if NAME.fullmatch(name)}
     for path in texts:
         for document in documents_of(read_lines(path)):
-            found = SUBJECT.match(document)
-            if found and not NO_SUBJECT.match(found[1]):
-                subjects.add(found[1])
-    out.write_text("".join(f"{name}\n" for name in sorted(linked | subjects)), encoding="utf-8")
-    print(f"{len(linked | subjects):,} names: {len(linked):,} of WikiAnn, {len(subjects):,} subjects", flush=True)
+            subject = SUBJECT.match(document)
+            if subject and not NO_SUBJECT.match(subject[1]):
+                found["subjects"].add(subject[1])
+            found["titles"].update(TITLE.findall(document))
+            found["dotted"].update(name for name in DOTTED.findall(document) if NAME.fullmatch(name))
+    names = sorted(set().union(*found.values()))
+    out.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    print(f"{len(names):,} names:", ", ".join(f"{len(each):,} {kind}" for kind, each in found.items()), flush=True)
     return out
