@@ -18,7 +18,7 @@ GPU); a line of run/masking-ROW.jsonl has the score of every test item. speed me
 prints the tables. Everything continues after a kill; lease.py runs all of it as a queue.
 
 Time on one H200, 19 to 23 of 25 minutes by estimate: four pre-trainings of 1,500 steps of 262,144 tokens (393M, 9
-epochs) at 2.8M tokens/s are 4 x (142 s + 25 s to start). Words and units take 40 s of eight cores, phrases 70 s of one,
+epochs) at 2.8M tokens/s are 4 x (142 s + 25 s to start). Words and units take 50 s of eight cores, phrases 80 s of one,
 beside the first of them. The fine-tunings of a row are 43,000 steps (a seed: 894 x 2 on CMRC2018, 792 x 3 on MSRA,
 312 x 4 on OCNLI, 321 x 3 on ChnSentiCorp; five seeds, and two learning rates on nine tenths), two to three minutes of
 14 processes at 400 to 250 steps/s, beside the pre-training of the next row. The speeds take a minute.

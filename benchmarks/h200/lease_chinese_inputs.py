@@ -8,8 +8,8 @@ The names are those of WikiAnn's Chinese files (links of an encyclopedia) and th
 subjects with which articles begin (鹤鸣山道教石窟寺及石刻位于 ...), titles in 《》, and names with a middle dot between
 punctuation; all of three characters or more, since two are a word for jieba. No names come from MSRA or from the
 newspaper that it is made of, so none of its labels are used. Some subjects are terms rather than names, and a name that
-is in no list is not masked as a whole: beside the words and phrases, the names change 1.7% of the tokens' bounds (1.1%
-join words, 0.5% divide phrases, first 8 MB of zh_wikipedia2).
+is in no list is not masked as a whole. Phrases contain most of the names already: the names move 1.3% of the bounds
+between units (0.7% of the tokens are joined to the token before, 0.6% divided from it), the phrases 8.4%.
 """
 
 import argparse
