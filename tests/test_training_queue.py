@@ -2,8 +2,10 @@
 
 import importlib
 import json
+import lzma
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
@@ -105,6 +107,57 @@ def test_ranks_and_distinct_ngrams(module: type[Modules]) -> None:
     scores = module.load("model_scores")
     assert scores.ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1.0, 3.5, 2.0]
     assert scores.distinct(["a b c d", "a b c d", "b c d e"]) == 2 / 3
+
+
+def test_the_stages_of_both_queues_need_what_there_is(module: type[Modules]) -> None:
+    """Names are unique, since both queues may run in one folder."""
+    lease = module.load("lease")
+    names = [stage.name for stage in lease.STAGES]
+    assert len(names) == len(set(names))
+    for queue, groups in {
+        "english": {*module.load("lease_inputs").FILES},
+        "chinese": {*module.load("lease_chinese_inputs").FILES, "chinese-text", "languages-text"},
+    }.items():
+        earlier: set[str] = set()
+        for stage in lease.QUEUES[queue].STAGES:
+            assert {*stage.inputs} <= groups
+            assert {*stage.after} <= earlier
+            earlier.add(stage.name)
+
+
+def test_learning_rates_are_chosen_before_the_seeds_are_tested(module: type[Modules]) -> None:
+    ernie = module.load("ernie")
+    options = Namespace(names=["OCNLI"], rates=[1e-4, 3e-4], seeds=[0, 1])
+    first = [*ernie.possible_jobs(options, {})]
+    assert [(job.lr, job.held_out) for job in first] == [(1e-4, True), (3e-4, True)]
+    assert [*ernie.possible_jobs(options, {first[0].key: 0.7})] == first
+    later = [*ernie.possible_jobs(options, {first[0].key: 0.6, first[1].key: 0.7})][2:]
+    assert [(job.lr, job.seed, job.held_out) for job in later] == [(3e-4, 0, False), (3e-4, 1, False)]
+
+
+def test_the_rows_of_the_comparison_differ_in_masking_alone(module: type[Modules]) -> None:
+    ernie = module.load("ernie")
+    options = Namespace(entities="names.txt", tokenizer="tokenizer", set=[("steps", 7)])
+    found = {row: ernie.settings_of(row, options) for row in ernie.ROWS}
+    assert [ernie.ROWS[row].system for row in found] == ["bert", "bert", "ernie", "ernie"]
+    masking = {row: {name: settings.pop(name, None) for name in ("whole_word_masking", "phrases", "entities")}
+               for row, settings in found.items()}  # fmt: skip
+    assert [each["whole_word_masking"] for each in masking.values()] == [False, True, True, True]
+    assert [bool(each["phrases"]) for each in masking.values()] == [False, False, True, True]
+    assert [bool(each["entities"]) for each in masking.values()] == [False, False, False, True]
+    assert found["characters"]["steps"] == 7
+    assert all(settings == found["characters"] for settings in found.values())
+
+
+def test_documents_that_share_a_run_with_a_test_set_are_dropped(module: type[Modules], tmp_path: Path) -> None:
+    inputs = module.load("lease_chinese_inputs")
+    passage = "".join(map(chr, range(0x4E00, 0x4E40)))
+    kept, shared = f"{passage[:29]}。{passage[29:58]}\n", f"人\n{passage[10:20]} {passage[20:41]}\n"
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "corpora" / "zh.txt").write_text(f"{kept}\n{shared}\n人 a@b.cn\n", encoding="utf-8")
+    options = Namespace(data=tmp_path, lines=0, preset=0)
+    out = inputs.clean(options, "zh", tmp_path / "out" / "zh.txt.xz", frozenset(inputs.runs_of(passage)))
+    assert lzma.decompress(out.read_bytes()).decode() == f"{kept}\n人 \n\n"
 
 
 @pytest.mark.multi

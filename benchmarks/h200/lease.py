@@ -4,6 +4,8 @@
     python benchmarks/h200/lease.py run WORK --inputs INPUTS/1 --out OUT --minutes 9  # on the GPU, again and again
     python benchmarks/h200/lease.py unpack OUT --to MODELS                            # after, anywhere
 
+With --queue chinese, prepare and run have the inputs and stages of another queue (lease_chinese_stages.py).
+
 prepare writes uploads INPUTS/1, INPUTS/2, ... of limited size (--upload-mb). run takes one upload (give each once, the
 first first; without --inputs none), starts the queue of stages (lease_stages.py) as a process that outlives the
 command, or finds it running, and waits until the time is over or all is done. As soon as they exist it copies results
@@ -35,10 +37,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import lease_chinese_stages
+import lease_stages
+from lease_chinese_inputs import prepare_chinese
 from lease_inputs import prepare, receive
-from lease_stages import FULL, ROOT, STAGES, TINY, Paths, Sizes, Stage, deliver, finish_stage
+from lease_stages import ROOT, Paths, Sizes, Stage, deliver, finish_stage
 from packing import unpack, write
 
+QUEUES = {"english": lease_stages, "chinese": lease_chinese_stages}
+STAGES = (*lease_stages.STAGES, *lease_chinese_stages.STAGES)
 GPU = 1.3
 """Sum of shares of stages that run side by side: small ones beside a large one."""
 FAILURES = 2
@@ -80,9 +87,10 @@ class Plan:
     @classmethod
     def load(cls, work: Path) -> Self:
         stored = json.loads((work / "plan.json").read_text())
-        sizes = TINY if stored["tiny"] else FULL
+        queue = QUEUES[stored.get("queue", "english")]
+        sizes = queue.TINY if stored["tiny"] else queue.FULL
         known = {stage.name: stage for stage in STAGES}
-        names = stored["stages"] or list(known)
+        names = stored["stages"] or [stage.name for stage in queue.STAGES]
         return cls(
             tuple(known[name] for name in names), dataclasses.replace(sizes, steps=sizes.steps | stored["steps"])
         )
@@ -264,13 +272,19 @@ class Delivery:
         write(self.out / REPORT, report(self.work))
 
 
+def prepare_inputs(options: argparse.Namespace) -> None:
+    if options.queue == "english" and not options.reader:
+        raise SystemExit("--reader is missing: the stage answers needs it")
+    {"english": prepare, "chinese": prepare_chinese}[options.queue](options)
+
+
 def run(options: argparse.Namespace) -> None:
     work, deadline = options.work.resolve(), time.monotonic() + 60 * options.minutes
     work.mkdir(parents=True, exist_ok=True)
     if options.inputs:
         receive(options.inputs, work)
     steps = {name: int(value) for name, _, value in (each.partition("=") for each in options.steps)}
-    stored = {"stages": options.stages, "steps": steps, "tiny": options.tiny}
+    stored = {"queue": options.queue, "stages": options.stages, "steps": steps, "tiny": options.tiny}
     write(work / "plan.json", json.dumps(stored).encode())
     for name in options.retry:
         for kind in ("starts", "failures"):
@@ -319,10 +333,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("prepare")
-    command.set_defaults(run=prepare)
+    command.set_defaults(run=prepare_inputs)
     command.add_argument("inputs", type=Path)
+    command.add_argument("--queue", choices=QUEUES, default="english")
     command.add_argument("--data", type=Path, required=True, help="folder with corpora/ and tasks/")
-    command.add_argument("--reader", type=Path, required=True, help="folder of the BERT of the stage answers")
+    command.add_argument("--reader", type=Path, help="folder of the BERT of the stage answers")
     command.add_argument("--upload-mb", type=float, default=30, help="size of an upload [30]")
     command.add_argument("--lines", type=int, default=0, help="lines of each text, to try it [all]")
     command.add_argument(
@@ -332,6 +347,7 @@ def main() -> None:
     command = commands.add_parser("run")
     command.set_defaults(run=run)
     command.add_argument("work", type=Path)
+    command.add_argument("--queue", choices=QUEUES, default="english")
     command.add_argument("--inputs", type=Path, help="an upload")
     command.add_argument("--out", type=Path, required=True)
     command.add_argument("--minutes", type=float, default=9, help="how long to wait [9]")

@@ -32,6 +32,8 @@ class Sizes:
     system: tuple[str, ...] = ()
     """Further flags of every pre-training."""
     device: str = "cuda"
+    tuning_examples: int = 0
+    """Examples to read of each file of labelled data; 0: all."""
 
 
 FULL = Sizes(steps={"english-electra": 3800, "english": 800, "english-sentences": 600, "english-gpt": 2400})

@@ -27,6 +27,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from encoder import finished_lines
+
 LANGUAGES = ("en", "de", "fr", "es", "ru", "zh", "ja", "ko")
 SOURCE = "en"
 COMMON: dict[str, Any] = {"batch": 32, "optimizer": "muon", "layer_decay": 0.9, "warmup": 0.1}
@@ -115,25 +117,26 @@ def tune(model: str, tasks: Path, job: Job, examples: int) -> dict[str, Any]:
     return {**result, "seconds": time.monotonic() - start}
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
 def tune_all(options: argparse.Namespace) -> None:
     results = options.model.with_suffix(".tune.jsonl")
-    done = {(each["task"], each["condition"], tuple(each["languages"]), each["seed"]) for each in lines_of(results)
-            if "error" not in each}  # fmt: skip
+    lines = [each for each in finished_lines(results) if "error" not in each]
+    done = {(each["task"], each["condition"], tuple(each["languages"]), each["seed"]) for each in lines}
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = [
             pool.submit(tune, str(options.model), options.tasks, job, options.examples)
             for job in jobs_of(options)
             if job.key not in done
         ]
+        failed = 0
         for future in as_completed(waiting):
-            line = json.dumps(future.result())
+            result = future.result()
+            failed += "error" in result
+            line = json.dumps(result)
             with results.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
             print(line, flush=True)
+    if failed:
+        raise SystemExit(f"{failed} of {len(waiting)} fine-tunings failed: the lines of {results} say why")
 
 
 def retrieve(options: argparse.Namespace) -> None:
@@ -141,7 +144,7 @@ def retrieve(options: argparse.Namespace) -> None:
 
     model = keel.Model.load(options.model)
     results = options.model.with_suffix(".retrieval.jsonl")
-    done = {(each["file"], each["centered"]) for each in lines_of(results)}
+    done = {(each["file"], each["centered"]) for each in finished_lines(results)}
     for path in options.files:
         for center in (False, True):
             if (path.name, center) in done:
@@ -154,7 +157,7 @@ def retrieve(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    results = [each for each in lines_of(options.model.with_suffix(".tune.jsonl")) if "error" not in each]
+    results = [each for each in finished_lines(options.model.with_suffix(".tune.jsonl")) if "error" not in each]
     for task in dict.fromkeys(each["task"] for each in results):
         rows = [each for each in results if each["task"] == task]
         languages = [language for language in LANGUAGES if any(language in each["scores"] for each in rows)]
@@ -174,7 +177,7 @@ def report(options: argparse.Namespace) -> None:
                 shown = " | ".join(spread(cells[language]) for language in languages)
                 print(f"| {condition} | {shown} | {fmean(others):.1f} |")
         print()
-    for each in lines_of(options.model.with_suffix(".retrieval.jsonl")):
+    for each in finished_lines(options.model.with_suffix(".retrieval.jsonl")):
         centered = ", mean-centred" if each["centered"] else ""
         print(f"| {each['file']}{centered} | {each['first']} → {each['second']} | {each['second']} → {each['first']} |")
         print("|---" * 3 + "|")
