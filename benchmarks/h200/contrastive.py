@@ -1,10 +1,12 @@
-"""An unsupervised contrastive stage for sentence embeddings (SimCSE; Gao et al., 2021); a rerun resumes.
+"""An unsupervised contrastive stage for sentence embeddings, beside ELECTRA's own objective; a rerun resumes.
 
-    python benchmarks/h200/contrastive.py run/english run/english-sentences text/*.txt.xz
+    python benchmarks/h200/contrastive.py run/electra run/sentences text/*.txt.xz --steps 500
 
-Two passes of a sentence with different dropout are a positive pair, the other sentences of the batch are negatives. The
-masked language model is trained beside it with a small weight, so that the model still fills masks. Sentence embeddings
-are the mean over tokens, which `keel embed` has.
+As in SimCSE (Gao et al., 2021), two passes of a sentence are a positive pair and the other sentences of the batch are
+negatives. Dropout alone makes the task too easy (docs/log.md): both copies lose some of their tokens, and groups of
+consecutive sentences are in one batch, so that a sentence has to be told from its neighbours. Replaced token detection
+goes on beside it, as in COCO-LM (Meng et al., 2021), so that the encoder stays what it was. Sentence embeddings are the
+mean over tokens, which `keel embed` has.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import dataclasses
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import keel
@@ -22,86 +24,120 @@ from keel.data.mlm_sampling import SampledSpans
 from keel.data.token_batch import TokenBatch
 from keel.events import Event
 from keel.nn.encoder import EncoderObjective
-from keel.systems.bert import Bert, BertBatch, BertEncoder, BertPretraining
+from keel.systems.electra import Electra, ElectraBatch, ElectraEncoder, ElectraPretraining
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.objective import State, Tensors
 
+SCALE = 2**63
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContrastiveBatch(Tensors):
-    sentences: TokenBatch
-    masked: BertBatch
+    first: TokenBatch
+    second: TokenBatch
+    replaced: ElectraBatch
 
 
 class SentenceContrast(EncoderObjective):
-    """-log exp(cos(a_i, b_i) / t) / sum_j exp(cos(a_i, b_j) / t) for two passes a, b with dropout ("contrast"), and a
-    weighted masked language model ("mlm")."""
+    """-log exp(cos(a_i, b_i) / t) / sum_j exp(cos(a_i, b_j) / t) for two copies a, b of each sentence ("contrast",
+    weighted), beside the losses of ELECTRA."""
 
-    def __init__(self, masked: BertPretraining, length: int, temperature: float, mlm_weight: float):
+    def __init__(self, pretraining: ElectraPretraining, options: argparse.Namespace):
         super().__init__()
-        self.masked = masked
-        self.length, self.temperature, self.mlm_weight = length, temperature, mlm_weight
+        self.pretraining = pretraining
+        self.length, self.temperature, self.weight = options.length, options.temperature, options.weight
+        self.deletion, self.neighbours = options.deletion, options.neighbours
 
     @property
-    def encoder(self) -> BertEncoder:  # pyright: ignore[reportIncompatibleVariableOverride] - that of `masked`
-        return self.masked.encoder
+    def encoder(self) -> ElectraEncoder:  # pyright: ignore[reportIncompatibleVariableOverride] - that of ELECTRA
+        return self.pretraining.encoder
+
+    @property
+    def output_embeddings(self) -> Tensor:
+        return self.pretraining.output_embeddings
+
+    def blocks(self) -> list[nn.Module]:
+        return self.pretraining.blocks()
+
+    def setup(self, data: Documents) -> None:
+        self.pretraining.setup(data)
+
+    def finish(self) -> None:
+        self.pretraining.finish()
 
     def epoch_size(self, data: Documents) -> int:
-        return self.masked.epoch_size(data)
+        return self.pretraining.epoch_size(data)
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContrastiveBatch:
-        """Sentences that contain random tokens, so that headings and fragments are rare."""
+        """Groups of consecutive sentences, into the next document too; the first contains a random token."""
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
-        position, _ = data.locate_token(rng.randint("sentence", numbers, data.size).squeeze(1))
-        sentence = torch.searchsorted(data.starts, position, right=True) - 1
+        group = numbers // self.neighbours
+        position, _ = data.locate_token(rng.randint("sentence", group, data.size).squeeze(1))
+        sentence = torch.searchsorted(data.starts, position, right=True) - 1 + numbers % self.neighbours
+        sentence = sentence.clamp(max=len(data.starts) - 2)
         first = data.starts[sentence]
         size = (data.starts[sentence + 1] - first).clamp(max=self.length - 2)
         none = torch.zeros_like(size)
         spans = SampledSpans(first=first, first_length=size, second=none, second_length=none, paired=False)
         source, in_text = spans.locate(self.length)
-        special = {"cls_id": self.masked.cls_id, "sep_id": self.masked.sep_id, "pad_id": self.masked.pad_id}
+        generator = self.pretraining.generator
+        special = {"cls_id": generator.cls_id, "sep_id": generator.sep_id, "pad_id": generator.pad_id}
         ids = spans.to_ids(data, source, in_text, **special)
-        sentences = TokenBatch(ids=ids, lengths=spans.lengths)
-        return ContrastiveBatch(sentences=sentences, masked=self.masked.batch(data, rng, examples))
+        copies = [
+            self.without_some(ids, spans, rng.random_bits(name, numbers, self.length)) for name in ("first", "second")
+        ]
+        replaced = self.pretraining.batch(data, rng, examples)
+        return ContrastiveBatch(first=copies[0], second=copies[1], replaced=replaced)
+
+    def without_some(self, ids: Tensor, spans: SampledSpans, bits: Tensor) -> TokenBatch:
+        """The sentences without a random share of their tokens; special tokens stay."""
+        inside = torch.arange(self.length, device=ids.device) < spans.lengths[:, None]
+        kept = inside & (spans.is_special(self.length) | (bits >= int(self.deletion * SCALE)))
+        order = (~kept).long().argsort(dim=1, stable=True)  # kept tokens first, in their order
+        lengths = kept.sum(1)
+        moved = ids.gather(1, order)
+        padding = torch.arange(self.length, device=ids.device) >= lengths[:, None]
+        return TokenBatch(ids=moved.masked_fill(padding, self.pretraining.generator.pad_id), lengths=lengths)
 
     def counts(self, batch: ContrastiveBatch) -> dict[str, Tensor]:
-        return {
-            **self.masked.counts(batch.masked),
-            "contrast": batch.masked.weights.new_full((), len(batch.sentences.ids)),
-        }
+        counts = self.pretraining.counts(batch.replaced)
+        return {**counts, "contrast": counts["mlm"].new_full((), len(batch.first.ids))}
 
     def forward(self, batch: ContrastiveBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        one = batch.sentences
-        twice = TokenBatch(ids=torch.cat([one.ids, one.ids]), lengths=torch.cat([one.lengths, one.lengths]))
-        top = self.encoder(twice).top.float()  # [2 batch, time, width]
+        one, two = batch.first, batch.second
+        twice = TokenBatch(ids=torch.cat([one.ids, two.ids]), lengths=torch.cat([one.lengths, two.lengths]))
+        top = self.pretraining.encode(twice).float()  # [2 batch, time, width]
         inside = torch.arange(self.length, device=top.device) < twice.lengths[:, None]
         vectors = F.normalize((top * inside[..., None]).sum(1), dim=1)
         with torch.autocast(top.device.type, enabled=False):
             first, second = vectors.chunk(2)
             logits = first @ second.T / self.temperature  # [batch, batch]
-            contrast = F.cross_entropy(logits, torch.arange(len(logits), device=top.device), reduction="sum")
-        losses, _ = self.masked(batch.masked)
-        return {"contrast": contrast, "mlm": self.mlm_weight * losses["mlm"]}, None
+            targets = torch.arange(len(logits), device=top.device)
+            contrast = F.cross_entropy(logits, targets, reduction="sum")
+        losses, _ = self.pretraining(batch.replaced)
+        return {**losses, "contrast": self.weight * contrast}, None
 
 
 def train(options: argparse.Namespace) -> None:
     parent = keel.Model.load(options.parent, device="cpu")
-    assert isinstance(parent.system, Bert)
-    assert isinstance(parent.objective, BertPretraining)
-    lengths = {"sequence_length": min(parent.system.max_length, options.mlm_length), "final_sequence_length": 0}
+    assert isinstance(parent.system, Electra)
+    assert isinstance(parent.objective, ElectraPretraining)
+    lengths = {"sequence_length": min(parent.system.max_length, options.text_length), "final_sequence_length": 0}
     rates = {"dropout": options.dropout, "attention_dropout": options.dropout}
     system = dataclasses.replace(parent.system, **rates, **lengths)
-    masked = system.build_objective(system.build_encoder(parent.encoder.vocab_size), parent.tokenizer)
-    masked.load_state_dict(parent.objective.state_dict())
-    objective = SentenceContrast(masked, options.length, options.temperature, options.mlm_weight)
+    pretraining = system.build_objective(system.build_encoder(parent.encoder.vocab_size), parent.tokenizer)
+    assert isinstance(pretraining, ElectraPretraining)
+    pretraining.load_state_dict(parent.objective.state_dict())
     plan = keel.Train(
         steps=options.steps,
         batch=options.batch,
-        optimizer="adamw",
+        optimizer="muon",
         lr=options.lr,
+        schedule="linear",
         warmup=0.1,
+        weight_decay=0.05,
         log_every=options.log_every,
         evaluate_every=0,
         checkpoint_every=options.checkpoint_every,
@@ -113,12 +149,12 @@ def train(options: argparse.Namespace) -> None:
         print(event, flush=True)
 
     with World.join(plan.device) as world, run_folder(options.out, "contrast", False, world, show) as (run, report):
-        given = (options.length, options.temperature, options.mlm_weight, options.dropout, options.mlm_length)
-        identity = {"settings": [*given], "tokens": str(tokens.index["settings"])}
+        objective = SentenceContrast(pretraining, options)
+        names = ("length", "temperature", "weight", "deletion", "neighbours", "dropout", "text_length")
+        identity = {"settings": [getattr(options, name) for name in names], "tokens": str(tokens.index["settings"])}
         torch.manual_seed(plan.seed)
         fit(objective, Documents.of(tokens), plan, run, report, identity=identity)
-    parent.encoder.load_state_dict(masked.encoder.state_dict())
-    parent.objective.load_state_dict(masked.state_dict())
+    parent.objective.load_state_dict(pretraining.state_dict())
     parent.save(options.out, overwrite=True)
 
 
@@ -127,14 +163,16 @@ def main() -> None:
     parser.add_argument("parent", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("texts", nargs="+")
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--batch", type=int, default=512, help="sentences per step: one and 511 negatives [512]")
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=1024, help="sentences per step, and sequences for ELECTRA [1024]")
+    parser.add_argument("--neighbours", type=int, default=8, help="consecutive sentences of a document in a batch [8]")
+    parser.add_argument("--deletion", type=float, default=0.3, help="share of the tokens that a copy loses [0.3]")
     parser.add_argument("--length", type=int, default=64, help="tokens of a sentence, later ones are cut [64]")
-    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--temperature", type=float, default=0.05)
-    parser.add_argument("--mlm-weight", type=float, default=0.1)
-    parser.add_argument("--mlm-length", type=int, default=128)
+    parser.add_argument("--weight", type=float, default=5.0, help="of the contrast; that of ELECTRA's losses is 1 [5]")
+    parser.add_argument("--text-length", type=int, default=128, help="tokens of a sequence for ELECTRA [128]")
     parser.add_argument("--log-every", type=int, default=50)
     parser.add_argument("--checkpoint-every", type=int, default=250)
     parser.add_argument("--device", default="auto")

@@ -25,8 +25,7 @@ class Sizes:
     tuning_seeds: int = 5
     tuning_jobs: int = 12
     tuning_epochs: float = 0
-    contrast_batch: int = 512
-    mlm_tokens: int = 2**18
+    contrast_batch: int = 1024
     segmented_lines: int = 0
     real: str = "en_wikinews.txt.xz"
     system: tuple[str, ...] = ()
@@ -36,9 +35,9 @@ class Sizes:
     """Examples to read of each file of labelled data; 0: all."""
 
 
-FULL = Sizes(steps={"english-electra": 3800, "english": 800, "english-sentences": 600, "english-gpt": 2400})
+FULL = Sizes(steps={"english": 5000, "sentences": 500, "english-gpt": 2400})
 TINY = Sizes(
-    steps={"english-electra": 12, "english": 6, "english-sentences": 6, "english-gpt": 12},
+    steps={"english": 12, "sentences": 6, "english-gpt": 12},
     questions=24,
     question_epochs=1,
     seeds=2,
@@ -47,7 +46,6 @@ TINY = Sizes(
     tuning_jobs=1,
     tuning_epochs=0.02,
     contrast_batch=8,
-    mlm_tokens=1024,
     segmented_lines=20,
     system=("--system.layers", "2", "--system.width", "192", "--batch", "8", "--threads", "1", "--device", "cpu"),
     device="cpu",
@@ -139,31 +137,33 @@ def pretrain(name: str, recipe: str, tokenizer: str) -> Commands:
     return commands
 
 
-def add_mlm(paths: Paths, sizes: Sizes) -> list[Command]:
-    given = [
-        "--parent",
-        paths.model("english-electra"),
-        "--steps",
-        sizes.steps["english"],
-        "--tokens",
-        sizes.mlm_tokens,
-    ]
-    return [script("h200/encoder.py", "mlm", paths.model("english"), *paths.texts, *given)]
+VARIANTS = {"a": ("1", "0.05"), "b": ("5", "0.05"), "c": ("5", "0.02")}
+"""Weights and temperatures of the contrastive stage, of which the best on STS-B dev is kept."""
 
 
-def contrast(paths: Paths, sizes: Sizes) -> list[Command]:
-    name = "english-sentences"
-    given = ["--steps", sizes.steps[name], "--batch", sizes.contrast_batch, "--device", sizes.device]
-    return [script("h200/contrastive.py", paths.model("english"), paths.model(name), *paths.texts, *given)]
+def contrast(variant: str) -> Commands:
+    def commands(paths: Paths, sizes: Sizes) -> list[Command]:
+        weight, temperature = VARIANTS[variant]
+        given = ["--steps", sizes.steps["sentences"], "--batch", sizes.contrast_batch, "--device", sizes.device]
+        out = paths.model(f"sentences-{variant}")
+        settings = ["--weight", weight, "--temperature", temperature]
+        return [script("h200/contrastive.py", paths.model("english"), out, *paths.texts, *given, *settings)]
+
+    return commands
+
+
+def choose_sentences(paths: Paths, sizes: Sizes) -> list[Command]:
+    models = [paths.model(f"sentences-{variant}") for variant in VARIANTS]
+    out = paths.work / "sentences.scores.jsonl"
+    given = ["--tasks", paths.tasks, "--best", paths.model("english-sentences"), "--out", out]
+    return [script("h200/model_scores.py", "encoder", *models, *given)]
 
 
 def score(*names: str) -> Commands:
     def commands(paths: Paths, sizes: Sizes) -> list[Command]:
-        return [
-            script("h200/model_scores.py", "encoder", paths.bundled(name), "--tasks", paths.tasks,
-                   "--out", paths.work / f"{name}.scores.jsonl")
-            for name in names
-        ]  # fmt: skip
+        models = [paths.bundled(name) for name in names]
+        out = paths.work / f"{names[0]}.scores.jsonl"
+        return [script("h200/model_scores.py", "encoder", *models, "--tasks", paths.tasks, "--out", out)]
 
     return commands
 
@@ -201,18 +201,15 @@ def segment(paths: Paths, sizes: Sizes) -> list[Command]:
 
 
 STAGES = (
-    Stage("answers", answers, ("tasks", "answers"), share=0.3, results=("answers/*.json",)),
+    Stage("english", pretrain("english", "english.toml", "english"), ("tasks", "text"), bundled=("english",)),
+    *(Stage(f"sentences-{name}", contrast(name), after=("english",), share=0.4) for name in VARIANTS),
     Stage(
-        "english-electra", pretrain("english-electra", "english.toml", "english"), ("tasks", "text"),
-        folders=("english-electra",),
+        "english-sentences", choose_sentences, after=tuple(f"sentences-{name}" for name in VARIANTS), share=0.1,
+        bundled=("english-sentences",), results=("sentences.scores.jsonl",),
     ),
-    Stage("chinese-entities", tune_chinese, ("tasks", "chinese"), share=0.3, results=("models/chinese.jsonl",)),
-    Stage("segmentation", segment, ("tasks", "chinese"), share=0.3),
-    Stage("english", add_mlm, after=("english-electra",), folders=("english",), bundled=("english",)),
-    Stage("english-sentences", contrast, after=("english",), bundled=("english-sentences",)),
     Stage(
         "english-scores", score("english", "english-sentences"), after=("english-sentences",), share=0.1,
-        results=("english*.scores.jsonl",),
+        results=("english.scores.jsonl",),
     ),
     Stage(
         "english-tuned", tune("english-sentences", bundled=True), after=("english-sentences",), share=0.2,
@@ -220,21 +217,23 @@ STAGES = (
     ),
     Stage(
         "english-gpt", pretrain("english-gpt", "english-gpt.toml", "english-gpt"), ("tasks", "text"),
-        after=("english-electra",), folders=("english-gpt",), bundled=("english-gpt",),
+        after=("english",), bundled=("english-gpt",),
     ),
     Stage(
         "entities", tune("english-sentences", "CoNLL-2003", "CoNLL-2003, CRF", seeds=3, bundled=True),
         after=("english-tuned",), share=0.3, results=("bundled/english-sentences.jsonl",),
     ),
     Stage("gpt-scores", score_gpt, after=("english-gpt",), share=0.3, results=("english-gpt.scores.jsonl",)),
+    Stage("chinese-entities", tune_chinese, ("tasks", "chinese"), after=("english-tuned",), share=0.3,
+          results=("models/chinese.jsonl",)),
+    Stage("segmentation", segment, ("tasks", "chinese"), after=("english-tuned",), share=0.3),
     Stage(
-        "electra-tuned", tune("english-electra", *GLUE, "CoNLL-2003", seeds=3), after=("english-tuned",), share=0.3,
-        results=("models/english-electra.jsonl",),
-    ),
-    Stage(
-        "mlm-tuned", tune("english", seeds=3, bundled=True), after=("english-tuned",), share=0.3,
+        "plain-tuned", tune("english", bundled=True), after=("english-tuned",), share=0.3,
         results=("bundled/english.jsonl",),
     ),
+    Stage("answers", answers, ("tasks", "answers"), after=("english-tuned",), share=0.3, results=("answers/*.json",)),
+    Stage("english-weights", lambda paths, sizes: [], after=("english-sentences",), share=0.0,
+          folders=("english", "english-gpt")),
 )  # fmt: skip
 """In order of priority."""
 

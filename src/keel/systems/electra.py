@@ -198,14 +198,18 @@ class ElectraPretraining(EncoderObjective):
         rtd = self.system.detection_weight * (detected * inside).sum()
         return {"mlm": generator.mlm_loss(logits, masked), "rtd": rtd}, None
 
-    def detect(self, inputs: TokenBatch) -> Tensor:
-        """[batch, time] logits of whether each token was replaced."""
+    def encode(self, inputs: TokenBatch) -> Tensor:
+        """[batch, time, width] output of the encoder, with the embeddings that are being trained."""
         if self.difference is None:
             words = self.encoder.words(inputs.ids)
         else:  # the generator's embeddings get no gradient from here
             words = F.embedding(inputs.ids, self.output_embeddings.detach()) + self.difference(inputs.ids)
-        top = self.encoder.contextualize(self.encoder.embed_words(words, inputs), inputs).top
-        return self.detector(ACTIVATIONS[self.system.activation](self.transform(top))).squeeze(-1)
+        return self.encoder.contextualize(self.encoder.embed_words(words, inputs), inputs).top
+
+    def detect(self, inputs: TokenBatch) -> Tensor:
+        """[batch, time] logits of whether each token was replaced."""
+        hidden = self.transform(self.encode(inputs))
+        return self.detector(ACTIVATIONS[self.system.activation](hidden)).squeeze(-1)
 
     def masked_logits(self, inputs: TokenBatch, positions: Tensor) -> Tensor:
         return self.generator.masked_logits(inputs, positions)
