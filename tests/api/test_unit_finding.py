@@ -11,6 +11,7 @@ import torch
 import keel
 from keel.api.unit_finding import ModelTagger
 from keel.data.corpus import Corpus
+from keel.data.predictions import TaggedText
 from keel.data.token_store import Tokens
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event
@@ -120,6 +121,13 @@ def test_the_fingerprint_of_a_tagger_includes_its_head(tagger: Path) -> None:
     with torch.no_grad():
         next(iter(second.model.task.classifier.parameters())).add_(1)
     assert first.fingerprint() != second.fingerprint()
+
+
+def test_predicted_names_of_a_single_character_are_left_out(monkeypatch: pytest.MonkeyPatch, tagger: Path) -> None:
+    model = keel.Model.load(tagger)
+    found = TaggedText(text="A Berlin", words=("A", "Berlin"), tags=("B-PER", "B-LOC"), probabilities=(1.0, 1.0))
+    monkeypatch.setattr(model, "predict", lambda texts: [found for _ in texts])
+    assert ModelTagger(model, "names").find_entities(["A Berlin"]) == [[(2, 8)]]
 
 
 def test_models_that_find_no_entities_are_refused(english_corpus: Path, tagger: Path, tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ class ModelTagger:
         self.model = model
 
     def find_entities(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        return [[(span.start, span.end) for span in tagged.entities] for tagged in self.model.predict(texts)]
+        """Without those of a single character, as `_read_names`."""
+        found = [[(span.start, span.end) for span in tagged.entities] for tagged in self.model.predict(texts)]
+        return [[(start, end) for start, end in spans if end - start > 1] for spans in found]
 
     def fingerprint(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
