@@ -3,10 +3,9 @@
     python benchmarks/h200/contrastive.py run/electra run/sentences text/*.txt.xz --steps 500
 
 As in SimCSE (Gao et al., 2021), two passes of a sentence are a positive pair and the other sentences of the batch are
-negatives. Dropout alone makes the task too easy (docs/log.md): both copies lose some of their tokens, and groups of
-consecutive sentences are in one batch, so that a sentence has to be told from its neighbours. Replaced token detection
-goes on beside it, as in COCO-LM (Meng et al., 2021), so that the encoder stays what it was. Sentence embeddings are the
-mean over tokens, which `keel embed` has.
+negatives. Dropout alone makes the task too easy (docs/log.md): both lose some of their tokens, and for a share of the
+pairs the second is the next sentence of the text. Replaced token detection goes on beside it, as in COCO-LM (Meng et
+al., 2021), so that the encoder stays what it was. Sentence embeddings are the mean over tokens, which `keel embed` has.
 """
 
 import argparse
@@ -41,14 +40,14 @@ class ContrastiveBatch(Tensors):
 
 
 class SentenceContrast(EncoderObjective):
-    """-log exp(cos(a_i, b_i) / t) / sum_j exp(cos(a_i, b_j) / t) for two copies a, b of each sentence ("contrast",
-    weighted), beside the losses of ELECTRA."""
+    """-log exp(cos(a_i, b_i) / t) / sum_j exp(cos(a_i, b_j) / t) for pairs a, b of sentences ("contrast", weighted),
+    beside the losses of ELECTRA."""
 
     def __init__(self, pretraining: ElectraPretraining, options: argparse.Namespace):
         super().__init__()
         self.pretraining = pretraining
         self.length, self.temperature, self.weight = options.length, options.temperature, options.weight
-        self.deletion, self.neighbours = options.deletion, options.neighbours
+        self.deletion, self.adjacent = options.deletion, options.adjacent
 
     @property
     def encoder(self) -> ElectraEncoder:  # pyright: ignore[reportIncompatibleVariableOverride] - that of ELECTRA
@@ -71,12 +70,21 @@ class SentenceContrast(EncoderObjective):
         return self.pretraining.epoch_size(data)
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContrastiveBatch:
-        """Groups of consecutive sentences, into the next document too; the first contains a random token."""
+        """Sentences that contain random tokens, so that headings are rare, and themselves or the next ones."""
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
-        group = numbers // self.neighbours
-        position, _ = data.locate_token(rng.randint("sentence", group, data.size).squeeze(1))
-        sentence = torch.searchsorted(data.starts, position, right=True) - 1 + numbers % self.neighbours
-        sentence = sentence.clamp(max=len(data.starts) - 2)
+        position, document = data.locate_token(rng.randint("sentence", numbers, data.size).squeeze(1))
+        sentence = torch.searchsorted(data.starts, position, right=True) - 1
+        is_last = sentence + 1 >= data.spans[document, 1]
+        adjacent = rng.random_bits("adjacent", numbers).squeeze(1) < int(self.adjacent * SCALE)
+        following = torch.where(adjacent & ~is_last, sentence + 1, sentence)
+        return ContrastiveBatch(
+            first=self.sentences(data, sentence, rng.random_bits("first", numbers, self.length)),
+            second=self.sentences(data, following, rng.random_bits("second", numbers, self.length)),
+            replaced=self.pretraining.batch(data, rng, examples),
+        )
+
+    def sentences(self, data: Documents, sentence: Tensor, bits: Tensor) -> TokenBatch:
+        """These sentences without a random share of their tokens; special tokens stay."""
         first = data.starts[sentence]
         size = (data.starts[sentence + 1] - first).clamp(max=self.length - 2)
         none = torch.zeros_like(size)
@@ -85,21 +93,12 @@ class SentenceContrast(EncoderObjective):
         generator = self.pretraining.generator
         special = {"cls_id": generator.cls_id, "sep_id": generator.sep_id, "pad_id": generator.pad_id}
         ids = spans.to_ids(data, source, in_text, **special)
-        copies = [
-            self.without_some(ids, spans, rng.random_bits(name, numbers, self.length)) for name in ("first", "second")
-        ]
-        replaced = self.pretraining.batch(data, rng, examples)
-        return ContrastiveBatch(first=copies[0], second=copies[1], replaced=replaced)
-
-    def without_some(self, ids: Tensor, spans: SampledSpans, bits: Tensor) -> TokenBatch:
-        """The sentences without a random share of their tokens; special tokens stay."""
-        inside = torch.arange(self.length, device=ids.device) < spans.lengths[:, None]
-        kept = inside & (spans.is_special(self.length) | (bits >= int(self.deletion * SCALE)))
-        order = (~kept).long().argsort(dim=1, stable=True)  # kept tokens first, in their order
+        position = torch.arange(self.length, device=ids.device)
+        kept = spans.is_special(self.length) | (bits >= int(self.deletion * SCALE))
+        kept &= position < spans.lengths[:, None]
+        moved = ids.gather(1, (~kept).long().argsort(dim=1, stable=True))  # kept tokens first, in their order
         lengths = kept.sum(1)
-        moved = ids.gather(1, order)
-        padding = torch.arange(self.length, device=ids.device) >= lengths[:, None]
-        return TokenBatch(ids=moved.masked_fill(padding, self.pretraining.generator.pad_id), lengths=lengths)
+        return TokenBatch(ids=moved.masked_fill(position >= lengths[:, None], generator.pad_id), lengths=lengths)
 
     def counts(self, batch: ContrastiveBatch) -> dict[str, Tensor]:
         counts = self.pretraining.counts(batch.replaced)
@@ -150,7 +149,7 @@ def train(options: argparse.Namespace) -> None:
 
     with World.join(plan.device) as world, run_folder(options.out, "contrast", False, world, show) as (run, report):
         objective = SentenceContrast(pretraining, options)
-        names = ("length", "temperature", "weight", "deletion", "neighbours", "dropout", "text_length")
+        names = ("length", "temperature", "weight", "deletion", "adjacent", "dropout", "text_length")
         identity = {"settings": [getattr(options, name) for name in names], "tokens": str(tokens.index["settings"])}
         torch.manual_seed(plan.seed)
         fit(objective, Documents.of(tokens), plan, run, report, identity=identity)
@@ -165,8 +164,8 @@ def main() -> None:
     parser.add_argument("texts", nargs="+")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch", type=int, default=1024, help="sentences per step, and sequences for ELECTRA [1024]")
-    parser.add_argument("--neighbours", type=int, default=8, help="consecutive sentences of a document in a batch [8]")
-    parser.add_argument("--deletion", type=float, default=0.3, help="share of the tokens that a copy loses [0.3]")
+    parser.add_argument("--adjacent", type=float, default=0.5, help="share of pairs of adjacent sentences [0.5]")
+    parser.add_argument("--deletion", type=float, default=0.3, help="share of the tokens that a sentence loses [0.3]")
     parser.add_argument("--length", type=int, default=64, help="tokens of a sentence, later ones are cut [64]")
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--dropout", type=float, default=0.1)
