@@ -41,7 +41,7 @@ def make(source: Path, out: Path, steps_per_rms: float = STEPS_PER_RMS) -> None:
             rules = json.loads(path.read_text(encoding="utf-8"))
             text = json.dumps(rules, separators=(",", ":"), ensure_ascii=False)
             (out / path.name).write_text(text + "\n", encoding="utf-8")
-        elif path.name != "README.md":
+        elif path.name not in ("README.md", "vocab.txt"):  # tokenizer.json has the vocabulary
             shutil.copyfile(path, out / path.name)
 
 

@@ -11,7 +11,7 @@ from packing import pack, write
 ROOT = Path(__file__).parents[2]
 GLUE = ("SST-2", "CoLA", "MRPC", "RTE", "STS-B")
 Command = list[str]
-STEPS_PER_RMS = 12
+STEPS_PER_RMS = 10
 """Precision of bundled weights: `english`, 38M weights with its generator, must not exceed 28 MB."""
 
 
