@@ -23,6 +23,8 @@ from typing import Any
 
 from packing import pack
 
+FORMS = ("orders", "crf")
+"""Settings that say what is learned, not how."""
 COMMON: dict[str, Any] = {"batch": 32, "epochs": 10, "layer_decay": 0.9, "warmup": 0.1}
 
 
@@ -68,21 +70,24 @@ def pretrain(options: argparse.Namespace) -> None:
     pack(options.model, options.model)
 
 
-def tune(model: str, tasks: str, given: dict[str, Any], name: str, seed: int) -> dict[str, Any]:
+def tune(model: str, tasks: str, common: dict[str, Any] | None, name: str, seed: int) -> dict[str, Any]:
+    """A line of results; `common` settings take precedence over those of the data set, None: no settings at all."""
     import torch
 
     import keel
 
     torch.set_num_threads(1)
     tuning, start = TASKS[name], time.monotonic()
-    settings = {**COMMON, **tuning.settings, **given, "seed": seed}
+    settings = {} if common is None else {**COMMON, **tuning.settings, **common}
+    settings |= {"seed": seed} | {name: value for name, value in tuning.settings.items() if name in FORMS}
     result: dict[str, Any] = {"name": name, **settings}
     try:
         train, test = (
             next(path for path in sorted((Path(tasks) / tuning.folder).iterdir()) if path.name.startswith(part))
             for part in (tuning.train, tuning.test)
         )
-        tuned = keel.finetune(model, train, task=tuning.task, dev=None, test=test, progress=False, **settings)
+        held_out: dict[str, Any] = {} if common is None else {"dev": None}
+        tuned = keel.finetune(model, train, task=tuning.task, test=test, progress=False, **held_out, **settings)
         scores = tuned.card.scores["test"]
         result |= {"main": scores["main"], "values": {key: value["value"] for key, value in scores["values"].items()}}
     except Exception:
@@ -92,9 +97,14 @@ def tune(model: str, tasks: str, given: dict[str, Any], name: str, seed: int) ->
 
 def tune_all(options: argparse.Namespace) -> None:
     """Fine-tune side by side; a rerun leaves out what has its line, and tries again what failed."""
-    results = options.model.with_name(f"{options.model.name}.jsonl")
+    suffix = f".{options.label}.jsonl" if options.label else ".jsonl"
+    results = options.model.with_name(f"{options.model.name}{suffix}")
     done = {(line["name"], line["seed"]) for line in finished_lines(results) if "error" not in line}
-    given = {"epochs": options.epochs} if options.epochs else {}
+    given: dict[str, Any] | None = dict(map(setting, options.set))
+    if options.epochs:
+        given["epochs"] = options.epochs
+    if options.defaults:
+        given = None
     pairs = [(name, seed) for seed in options.seeds for name in options.names if (name, seed) not in done]
     failed = 0
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -107,6 +117,15 @@ def tune_all(options: argparse.Namespace) -> None:
             print(json.dumps(result), flush=True)
     if failed:
         raise SystemExit(f"{failed} of {len(pairs)} fine-tunings failed: the lines of {results} say why")
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """name=value of --set."""
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
 
 
 def finished_lines(path: Path) -> list[dict[str, Any]]:
@@ -138,6 +157,9 @@ def main() -> None:
     stage.add_argument("--seeds", nargs="+", type=int, default=[0])
     stage.add_argument("--jobs", type=int, default=8)
     stage.add_argument("--epochs", type=float, default=0, help="instead of those of each data set")
+    stage.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings instead of those below")
+    stage.add_argument("--defaults", action="store_true", help="no settings: the defaults of keel finetune")
+    stage.add_argument("--label", default="", help="part of the name of the results, for other settings")
     options = parser.parse_args()
     options.run(options)
 

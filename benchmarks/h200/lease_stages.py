@@ -181,6 +181,29 @@ def tune(model: str, *names: str, seeds: int = 0, bundled: bool = False) -> Comm
     return commands
 
 
+SWEEP = {
+    f"{optimizer}-{lr}-{epochs}": [f"optimizer={optimizer}", f"lr={lr}", f"epochs={epochs}", "layer_decay=0.9"]
+    for optimizer, lrs in (("adamw", ("5e-5", "1.5e-4")), ("muon", ("1e-4", "3e-4")))
+    for lr in lrs
+    for epochs in (3, 10)
+}
+"""Settings that the defaults of keel finetune are compared with."""
+
+
+def sweep(model: str) -> Commands:
+    """The defaults with three seeds, and each of the settings with one."""
+
+    def commands(paths: Paths, sizes: Sizes) -> list[Command]:
+        names = [*sizes.tuning_names, *(["CoNLL-2003"] if sizes.tuning_names == GLUE else [])]
+        given = [paths.bundled(model), "--tasks", paths.tasks, "--names", *names, "--jobs", sizes.tuning_jobs]
+        tuned = [script("h200/encoder.py", "tune", *given, "--defaults", "--label", "defaults", "--seeds", 0, 1, 2)]
+        for label, settings in SWEEP.items():
+            tuned += [script("h200/encoder.py", "tune", *given, "--label", label, "--set", *settings)]
+        return tuned
+
+    return commands
+
+
 def score_gpt(paths: Paths, sizes: Sizes) -> list[Command]:
     real = paths.inputs / "text" / sizes.real
     given = ["--tasks", paths.tasks, "--real", real, "--out", paths.work / "english-gpt.scores.jsonl"]
@@ -232,6 +255,10 @@ STAGES = (
     Stage(
         "plain-tuned", tune("english", bundled=True), after=("english-tuned",), share=0.3,
         results=("bundled/english.jsonl",),
+    ),
+    Stage(
+        "sweep", sweep("english-sentences"), after=("english-tuned",), share=0.3,
+        results=("bundled/english-sentences.*.jsonl",),
     ),
     Stage("answers", answers, ("tasks", "answers"), after=("english-tuned",), share=0.3, results=("answers/*.json",)),
     Stage("english-weights", lambda paths, sizes: [], after=("english-sentences",), share=0.0,
