@@ -121,6 +121,7 @@ WORDS = (
         "seeds",
         "epochs",
         "minutes",
+        "time",
     ),
     *("or", "and", "characters", "class", "question", "answer", "passage", "length", "lr", "batch"),
     *("heads", "embeddings", "subwords", "lowercased", "cased", "entity F1", "binary F1", "precision", "recall"),
