@@ -236,6 +236,14 @@ def test_no_answer_is_predicted_where_training_has_it(tmp_path: Path):
     assert json.loads((out / "nbest_predictions.json").read_text())["0"][0].keys() >= {"text", "probability"}
 
 
+def test_a_threshold_that_dev_cannot_tune_is_reported():
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=64, sequence_length=64)
+    notes: list[str] = []
+    train, dev = items(20, 1, unanswerable=0.5), items(4, 2)
+    keel.finetune(system, train, task="answer", dev=dev, steps=1, on_event=lambda event: notes.append(str(event)))
+    assert any("not tuned" in text for text in notes)
+
+
 def absent_items(count: int, seed: int) -> list[Item]:
     """A third of the questions are about a person of other passages: only the match with this one tells."""
     rng = random.Random(seed)
@@ -322,6 +330,8 @@ def test_ask_answers_by_a_span(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["ask", passage, "Where does Anna live ?", "--model", str(tmp_path / "m"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["answer"], printed["start"]) == (answer.text, answer.start)
+    assert main(["ask", passage, "Where does Anna live ?", "--model", str(tmp_path / "m"), "--lang", "zh"]) == 0
+    assert f"（字符 {answer.start} 到 {answer.end}）" in capsys.readouterr().out
 
 
 def test_bad_use_is_refused():
