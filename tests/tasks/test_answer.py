@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from keel.data.predictions import SpanAnswer
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
+from keel.localization import translate, using_language
 from keel.metrics.item_scores import item_scores
 from keel.metrics.slices import slice_by_label
 from keel.model import Model
@@ -220,6 +222,8 @@ def test_no_answer_is_predicted_where_training_has_it(tmp_path: Path):
     assert any("null threshold" in text for text in notes)
     assert model.task.settings["null_threshold"] == model.task.null_threshold
     scores = keel.evaluate(model, dev)
+    with using_language("zh"):
+        assert not re.search("answer|accuracy", translate(str(scores)))
     assert scores.values["unanswerable_accuracy"].value > 0.9
     assert "end before start" in scores.note
     found = model.predict(("Anna lives in Oslo .", "Where does Zoe live ?"))
