@@ -245,6 +245,7 @@ def test_a_system_has_its_smallest_size_on_a_cpu(tmp_path: Path, monkeypatch: py
         ({"task": "clasify"}, "classify"),
         ({"train": [TRAIN, TRAIN]}, "every train needs its test"),
         ({"minutes": 3, "equal": "tokens"}, "minutes"),
+        ({"epochs": 2}, "epochs is for equal tokens"),
         ({"rows": ["cnn"], "task": "seq2seq", "train": [("a", "b")] * 3, "test": [("a", "b")] * 3}, "encoder-decoder"),
     ],
 )

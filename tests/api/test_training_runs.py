@@ -44,6 +44,13 @@ def test_curves_settings_and_scores(folder: Path) -> None:
     assert "differing_settings" in found.to_dict()
 
 
+def test_rounding_errors_of_settings_are_not_shown(folder: Path) -> None:
+    found = keel.runs([folder / "slow", folder / "fast"])
+    found.runs[0].settings["lr"] = 5e-5 * 6
+    _, rows = found.settings_table()
+    assert rows == [["lr", "0.0003", "0.01"]]
+
+
 def test_each_seed_is_a_run_with_its_own_scores(folder: Path) -> None:
     found = keel.runs(folder / "seeds")
     assert [(run.name, run.settings["seed"], run.steps) for run in found.runs] == [

@@ -131,7 +131,7 @@ def test_check_knows_that_questions_share_a_passage(tmp_path: Path):
     found = " ".join(each.cause for each in keel.check(path).findings)
     assert "near-duplicate" not in found
     assert "GoldAnswers" not in found
-    assert "here Anna" in found
+    assert "here 'Anna'" in found
     with pytest.raises(UsageError, match="needs one table of texts"):
         keel.check(path, fix=tmp_path / "fixed.csv")
 
@@ -144,7 +144,8 @@ def test_the_nearest_occurrence_is_taken(start: int | None, wanted: int):
 @pytest.mark.parametrize(
     ("article", "place", "fault"),
     [
-        (squad(question() | {"question": ""}), "question q1", "question is empty"),
+        (squad(question() | {"question": None}), "question q1", "question is empty"),
+        (squad(question()) | {"paragraphs": [{"context": " ", "qas": [question()]}]}, "q1", "passage is empty"),
         (squad(question() | {"answers": [{"text": "Oslo", "answer_start": "x"}]}), "question q1", "not a number"),
         (squad(question() | {"answers": 3}), "question q1", "answer is 3"),
         (squad(question() | {"answers": [{"text": "Oslo", "answer_start": float("inf")}]}), "q1", "not a number"),
@@ -162,8 +163,38 @@ def test_bad_records_are_refused_with_their_place(article: dict[str, Any], place
     assert place in str(error.value)
 
 
+def test_empty_questions_are_read_and_counted(tmp_path: Path):
+    """CMRC 2018's trial set has two: predictions need all ids, and --clean drops them from training."""
+    path = write(tmp_path / "dev.json", squad(question("q1"), question("q2") | {"question": " "}))
+    assert read_answers(path).ids == ["q1", "q2"]
+    (found,) = (each for each in keel.check(path).findings if "empty" in each.cause)
+    assert found.severity == "warning"
+    assert found.where.endswith("question q2")
+    assert "--fix" not in found.remedy
+
+
+@pytest.mark.parametrize("answers", [{"text": [""], "answer_start": [0]}, [{"text": " ", "answer_start": 0}], " "])
+def test_an_empty_answer_is_none(answers: Any):
+    assert read_answers([{"context": PASSAGE, "question": "Why?", "answers": answers}])[0].label == GoldAnswers()
+
+
+@pytest.mark.parametrize("paragraphs", [[{"context": PASSAGE}], [7]])
+def test_check_separates_place_and_fault_of_paragraphs(paragraphs: list[Any], tmp_path: Path):
+    path = write(tmp_path / "bad.json", squad(question("q0")), {"paragraphs": paragraphs})
+    (found,) = (each for each in keel.check(path, task="answer").findings if each.severity == "error")
+    assert found.where == f"{path} article 2 paragraph 1"
+
+
+def test_check_lists_ids_that_questions_share(tmp_path: Path):
+    questions = question("q1"), question("q1", "Anna", 0) | {"question": "Who?"}, question("q2") | {"question": "And?"}
+    path = write(tmp_path / "dev.json", squad(*questions))
+    (found,) = (each for each in keel.check(path).findings if "the id of another" in each.cause)
+    assert found.where.endswith("question q1")
+    assert "1 question" in found.cause
+
+
 def test_check_lists_every_bad_item_of_a_list():
-    listed = [((PASSAGE, "Where?"), 3), ((PASSAGE, "Who?"), "Anna"), ((PASSAGE, ""), "Anna"), "a text"]
+    listed = [((PASSAGE, "Where?"), 3), ((PASSAGE, "Who?"), "Anna"), (("", "Who?"), "Anna"), "a text"]
     errors = [each.cause for each in keel.check(listed, task="answer").findings if each.severity == "error"]
     assert [cause[:6] for cause in errors] == ["item 0", "item 2", "item 3"]
 

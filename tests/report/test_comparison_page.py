@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from keel.data.examples import Examples, read_examples
+from keel.localization import using_language
 from keel.metrics.comparison_results import Cell, Column, Comparison, PretrainingCost, SeedResult
 from keel.metrics.item_scores import ItemScores
 from keel.metrics.significance import SystemResult, compare_pairs
@@ -187,6 +188,15 @@ def test_disagreements_are_items_on_which_scores_differ(make: Make) -> None:
         best = max(each.right, key=lambda row: each.right[row])
         worst = min(each.right, key=lambda row: each.right[row])
         assert each.predicted[best] == each.label != each.predicted[worst]
+
+
+def test_the_word_label_is_translated(make: Make) -> None:
+    comparison = make(3)
+    case = comparison.disagreements(comparison.columns[0], 1)[0]
+    with using_language("zh"):
+        words = "".join(_case(case).itertext())
+    assert "标签 " in words
+    assert "label" not in words
 
 
 def test_predicted_numbers_are_neither_right_nor_wrong(make: Make) -> None:

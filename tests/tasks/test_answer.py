@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from keel.data.predictions import SpanAnswer
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
+from keel.localization import translate, using_language
 from keel.metrics.item_scores import item_scores
 from keel.metrics.slices import slice_by_label
 from keel.model import Model
@@ -220,6 +222,8 @@ def test_no_answer_is_predicted_where_training_has_it(tmp_path: Path):
     assert any("null threshold" in text for text in notes)
     assert model.task.settings["null_threshold"] == model.task.null_threshold
     scores = keel.evaluate(model, dev)
+    with using_language("zh"):
+        assert not re.search("answer|accuracy", translate(str(scores)))
     assert scores.values["unanswerable_accuracy"].value > 0.9
     assert "end before start" in scores.note
     found = model.predict(("Anna lives in Oslo .", "Where does Zoe live ?"))
@@ -234,6 +238,14 @@ def test_no_answer_is_predicted_where_training_has_it(tmp_path: Path):
     ]
     assert {*json.loads((out / "null_odds.json").read_text())} == {*answers}
     assert json.loads((out / "nbest_predictions.json").read_text())["0"][0].keys() >= {"text", "probability"}
+
+
+def test_a_threshold_that_dev_cannot_tune_is_reported():
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=64, sequence_length=64)
+    notes: list[str] = []
+    train, dev = items(20, 1, unanswerable=0.5), items(4, 2)
+    keel.finetune(system, train, task="answer", dev=dev, steps=1, on_event=lambda event: notes.append(str(event)))
+    assert any("not tuned" in text for text in notes)
 
 
 def absent_items(count: int, seed: int) -> list[Item]:
@@ -322,6 +334,8 @@ def test_ask_answers_by_a_span(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["ask", passage, "Where does Anna live ?", "--model", str(tmp_path / "m"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["answer"], printed["start"]) == (answer.text, answer.start)
+    assert main(["ask", passage, "Where does Anna live ?", "--model", str(tmp_path / "m"), "--lang", "zh"]) == 0
+    assert f"（字符 {answer.start} 到 {answer.end}）" in capsys.readouterr().out
 
 
 def test_bad_use_is_refused():

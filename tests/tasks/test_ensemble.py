@@ -177,3 +177,10 @@ def test_folders_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["count"] == 4
     assert main(["evaluate", *map(str, folders)]) == 2
     assert "give a FILE after it" in capsys.readouterr().err
+    (tmp_path / "unfinished").mkdir()
+    for name, fault in (("c", "there is no file or model folder"), ("unfinished", "is not a model folder")):
+        for verb in ("predict", "evaluate"):
+            assert main([verb, *map(str, folders), str(tmp_path / name), str(file)]) == 1
+            error = capsys.readouterr().err
+            assert fault in error
+            assert name in error

@@ -47,4 +47,4 @@ def write_answers(folder: Path, ids: Sequence[str], predictions: AnswerPredictio
         files[NULL_ODDS][id] = answer.null_odds
     for name, content in files.items():
         write_json(folder / name, content, indent=1)
-    note(on_event, f"{folder}: {', '.join(files)} for {pluralize(len(ids), 'question')}")
+    note(on_event, f"{folder}: answers to {pluralize(len(ids), 'question')} in {', '.join(files)}")

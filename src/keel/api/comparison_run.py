@@ -65,6 +65,8 @@ class ComparisonPlan:
             raise unknown_name(task, TASKS, "--task")
         if equal == "tokens" and minutes:
             raise UsageError("--equal tokens has no budget of --minutes: leave one of them out, or use --epochs")
+        if equal == "minutes" and epochs != 1:
+            raise UsageError("--epochs is for --equal tokens: leave it out, or add --equal tokens")
         folder = Path(out)
         foreign = [path for path in folder.iterdir() if path.name not in OWN_FILES] if folder.is_dir() else []
         if foreign and not (folder / SETTINGS).exists():

@@ -17,6 +17,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.zero_shot import next_token_model
 from keel.generation.sampling import GREEDY, Sampling
 from keel.model import Model
+from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.answer import SpanAnswering
 
 __all__ = ["ask", "summarize"]
@@ -50,6 +51,8 @@ def ask(
     known = load_model(model, on_event)
     if isinstance(known.task, SpanAnswering):
         return known.predict((passage, question), on_event=on_event)
+    has_spans = not isinstance(known.system, LanguageModelSystem) and not known.encoder.bag_of_words
+    next_token_model(known, "fine-tune it with --task answer" if has_spans else "")  # refuses other models
     prompt = _fit_prompt(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
     remedy = "another question or a longer passage may help"
     return _generate(known, prompt, tokens, remedy, on_text, on_event)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from keel.api.finetuning_runs import run_folder_name
-from keel.api.sweeps import exact_number
 from keel.config import Doc
 from keel.data.folder_json import read_json
 from keel.data.notebook_html import html_table
@@ -225,7 +224,7 @@ def _main_score(scores: Mapping[str, Any], value_alone: bool) -> str:
 def _shown(value: Any) -> str:
     if value is None:
         return ""
-    return exact_number(value) if isinstance(value, float) else str(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)  # 5e-5 * 6 is 0.00030000000000000003
 
 
 def _write_event_files(folder: Path, compared: Sequence[TrainingRun]) -> None:

@@ -60,10 +60,11 @@ def label_findings(examples: Examples, model: Model | None, task: type[Task] | N
     empty = [example for example in bare if not example.choices]  # a context may be empty
     if empty:
         what = f"{pluralize(len(empty), 'text is', 'texts are')} empty, first here"
-        yield Finding("warning", empty[0].location, what, f"fill them in, or drop them with {CLEANING}")
+        yield Finding("warning", empty[0].location, what, f"fill them in, or drop them with {_cleaning(examples)}")
     yield from _class_findings(examples, task)
     yield from _variant_findings(examples)
     yield from _duplicate_findings(examples)
+    yield from _id_findings(examples)
 
 
 def findings_between(files: list[Examples]) -> Iterator[Finding]:
@@ -152,12 +153,28 @@ def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
     if same_label:
         one, two = (examples.locations[index] for index in same_label[0])
         what = pluralize(len(same_label), "duplicate example", "duplicate examples")
-        remedy = "--clean (finetune)" if isinstance(examples.kind, SpanLabel) else CLEANING
-        yield Finding("note", two, f"{what} (for example, of {one})", f"drop the copies with {remedy}")
+        yield Finding("note", two, f"{what} (for example, of {one})", f"drop the copies with {_cleaning(examples)}")
+
+
+def _id_findings(examples: Examples) -> Iterator[Finding]:
+    """Ids that several questions have: the files of predicted answers have one answer for each id."""
+    seen: set[str] = set()
+    again = [each for each in examples if each.id in seen or (each.id and seen.add(each.id))]
+    if again:
+        what = pluralize(len(again), "question has the id of another", "questions have the ids of others")
+        cause = f"{what}, first here ({again[0].id!r})"
+        yield Finding(
+            "warning", again[0].location, cause, "give each its own id, by which predict --out writes answers"
+        )
+
+
+def _cleaning(examples: Examples) -> str:
+    """What drops rows: questions have no table that --fix could write."""
+    return "--clean (finetune)" if isinstance(examples.kind, SpanLabel) else CLEANING
 
 
 def _shown_label(example: Example) -> str:
-    return str(example.label) if isinstance(example.label, GoldAnswers) else repr(example.label)
+    return repr(str(example.label) if isinstance(example.label, GoldAnswers) else example.label)
 
 
 def _counts(examples: Examples) -> Counter[str]:

@@ -31,6 +31,7 @@ from keel.cli.command import (
 from keel.cli.score_lines import score_lines
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns, read_examples
+from keel.data.language_mix import split_language
 from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
 from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
@@ -55,6 +56,13 @@ def _models_and_files(options: Namespace, console: Console) -> tuple[list[Model]
     files = options.file[len(folders) :]
     if not files:
         raise UsageError(f"{folders[-1]} is a model folder: give a FILE after it")
+    for word in files[:-1]:
+        if split_language(word)[0] or word == "-":
+            continue
+        if os.path.isdir(word):
+            raise KeelError(f"{word} is not a model folder: it has no config.json")
+        if not os.path.exists(word):
+            raise KeelError(f"there is no file or model folder {word}: check the name and the current folder")
     models = [load(Namespace(**{**vars(options), "model": each}), console) for each in (options.model, *folders)]
     return models, files
 

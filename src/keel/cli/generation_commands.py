@@ -31,6 +31,7 @@ from keel.explain.word_alignment import Alignment
 from keel.generation.beam_search import BeamSearch, SearchInterrupted
 from keel.generation.sampling import Sampling
 from keel.generation.strategy import decoding_strategy
+from keel.localization import translated
 from keel.model import Model
 from keel.report.console import Console
 from keel.report.html_page import picture_file
@@ -166,8 +167,10 @@ def ask(options: Namespace, console: Console) -> Answer:
     found = prompting.ask(text, options.question, model=model, on_event=console, **options.settings)
     assert isinstance(found, SpanAnswer)
     best = [each for each in found.alternatives if each.text][:SHOWN_ANSWERS]
-    lines = [f"{each.probability:.3f}  {each.text}  (characters {each.start} to {each.end})" for each in best]
-    nothing = [f"{found.probability:.3f}  no answer; the best spans are"] if not found.text else []
+    places = translated(f"(characters {each.start} to {each.end})" for each in best)
+    lines = [f"{each.probability:.3f}  {each.text}  {place}" for each, place in zip(best, places, strict=True)]
+    (no_answer,) = translated(["no answer; the best spans are"])
+    nothing = [f"{found.probability:.3f}  {no_answer}"] if not found.text else []
     data = {**found.to_dict(), "null_odds": found.null_odds, "best": [each.to_dict() for each in found.alternatives]}
     return Answer(lines=nothing + lines, data=data)
 

@@ -28,6 +28,7 @@ MAX_LISTED = 10
 """Locations that a note lists; `keel check` lists up to MAX_CHECKED."""
 MAX_CHECKED = 1000
 EXPECTED = '{"context": ..., "question": ..., "answers": [{"text": ..., "answer_start": 0}]}'
+NO_QUESTIONS = 'there is no list of questions, "qas": correct it'
 
 
 def read_answers(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
@@ -90,8 +91,9 @@ class _Reading:
         impossible: bool = False,
     ) -> Example:
         """A question about a passage, with its answers in any of the usual forms."""
-        for what, text in (("passage", passage), ("question", question)):
-            if not isinstance(text, str) or not text.strip():
+        # Published files have a few empty questions; the checks of labels count them.
+        for what, text, may_be_empty in (("passage", passage, False), ("question", question, True)):
+            if not isinstance(text, str) or not (may_be_empty or text.strip()):
                 fault = "is empty" if text is None or isinstance(text, str) else f"is {text!r:.60}"
                 raise KeelError(f"{location}: the {what} {fault}: fill it in, as in {EXPECTED}")
         self.has_unanswerable |= impossible
@@ -144,9 +146,9 @@ def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], 
     starts = starts if isinstance(starts, list) else [starts]
     match answers := _plain(answers):
         case str():
-            texts, given = ([answers], starts) if answers else ([], [])
+            texts, given = ([answers], starts) if answers.strip() else ([], [])
         case {"text": str(text), **rest}:
-            texts, given = ([text], [rest.get("answer_start")]) if text else ([], [])
+            texts, given = [text], [rest.get("answer_start")]
         case {"text": several, **rest} if isinstance(texts := _plain(several), list):
             first = _plain(rest.get("answer_start", [None] * len(texts)))
             given = first if isinstance(first, list) else [first]
@@ -162,8 +164,9 @@ def _answer_lists(answers: Any, starts: Any, location: str) -> tuple[list[Any], 
     if len(texts) != len(given):
         counts = f"{pluralize(len(texts), 'answer has', 'answers have')} {pluralize(len(given), 'answer_start')}"
         raise KeelError(f"{location}: {counts}: give one for each")
+    pairs = [(text, start) for text, start in zip(texts, given, strict=True) if text.strip()]  # "": no answer
     try:
-        return texts, [None if is_null(start) or start == "" else int(start) for start in given]
+        return [text for text, _ in pairs], [None if is_null(each) or each == "" else int(each) for _, each in pairs]
     except (TypeError, ValueError, OverflowError):
         raise KeelError(f"{location}: an answer_start is not a number: correct it") from None
 
@@ -185,6 +188,10 @@ def _id_of(record: Mapping[str, Any]) -> str:
     return "" if found is None else str(found)
 
 
+def _not_an_object(value: Any) -> str:
+    return f"this is {value!r:.60}, not an object: correct it"
+
+
 def _from_squad(document: Any, name: str, reading: _Reading) -> Iterator[Example]:
     """Articles with paragraphs with questions; CMRC 2018 also has a plain list of paragraphs."""
     articles = document.get("data") if isinstance(document, Mapping) else document
@@ -192,7 +199,7 @@ def _from_squad(document: Any, name: str, reading: _Reading) -> Iterator[Example
         raise KeelError(f'{name}: there is no list of articles: give {{"data": [{{"paragraphs": [...]}}]}}')
     for number, article in enumerate(articles, 1):
         if not isinstance(article, Mapping):
-            row_error(KeelError(f"{name} article {number} is {article!r:.60}, not an object: correct it"))
+            row_error(KeelError(f"{name} article {number}: {_not_an_object(article)}"))
             continue
         paragraphs = article.get("paragraphs", [article])
         title = str(article.get("title") or f"article {number}") if len(articles) > 1 else ""
@@ -201,7 +208,7 @@ def _from_squad(document: Any, name: str, reading: _Reading) -> Iterator[Example
             if isinstance(paragraph, Mapping):
                 yield from _from_paragraph(paragraph, where, name, title, reading)
             else:
-                row_error(KeelError(f"{where} is {paragraph!r:.60}, not an object: correct it"))
+                row_error(KeelError(f"{where}: {_not_an_object(paragraph)}"))
 
 
 def _from_paragraph(
@@ -209,14 +216,14 @@ def _from_paragraph(
 ) -> Iterator[Example]:
     questions = paragraph.get("qas")
     if not isinstance(questions, list):
-        row_error(KeelError(f'{where} has no list of questions, "qas": correct it'))
+        row_error(KeelError(f"{where}: {NO_QUESTIONS}"))
         return
     passage = _field(paragraph, PASSAGES)
     for index, question in enumerate(questions, 1):
         location = f"{where} question {index}"
         try:
             if not isinstance(question, Mapping):
-                raise KeelError(f"{location} is {question!r:.60}, not an object: correct it")
+                raise KeelError(f"{location}: {_not_an_object(question)}")
             id = _id_of(question)
             yield reading.example(
                 passage,

@@ -21,8 +21,8 @@ from keel.systems.capabilities import CausalLM, LanguageModelSystem
 LAST_WORD = re.compile(r"\s*\S+\s*$")
 
 
-def next_token_model(model: Model) -> CausalLM:
-    """The language model of a loaded model."""
+def next_token_model(model: Model, remedy: str = "") -> CausalLM:
+    """The language model of a loaded model; `remedy` is what else may be done with a model that has none."""
     language_model = model.objective
     if not isinstance(language_model, CausalLM):
         what = f"{model.system.name} does not generate text"
@@ -30,6 +30,8 @@ def next_token_model(model: Model) -> CausalLM:
             raise KeelError(f"{what} from a prompt, it is a seq2seq model: use keel translate")
         if model.task is not None and isinstance(model.system, LanguageModelSystem):
             raise KeelError(f"{what} after fine-tuning for {model.task.name}: use the model that was fine-tuned")
+        if remedy:
+            raise KeelError(f"{what}: {remedy}, or use a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
         raise KeelError(f"{what}: use a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     return language_model
 

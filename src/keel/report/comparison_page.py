@@ -146,7 +146,10 @@ def _case(case: Disagreement) -> Element:
         shown = f" {case.predicted[row]}{symbol if judged else ''}"
         chips.append(tag("span", tag("b", row), shown, class_=kind if judged else "chip"))
     label = tag(
-        "p", tag("span", "label ", class_="quiet"), tag("b", case.label), tag("span", f" {case.where}", class_="quiet")
+        "p",
+        tag("span", f"{translate('label')} ", class_="quiet"),
+        tag("b", case.label),
+        tag("span", f" {case.where}", class_="quiet"),
     )
     return tag("article", tag("blockquote", text), label, tag("p", *chips, class_="chips"), class_="case")
 

@@ -140,7 +140,7 @@ class Bert(TransformerSystem):
         """The paper's learning rate of 5e-5 is for width 768; narrower networks need a higher one."""
         if frozen:
             return Train(epochs=20, batch=32, lr=1e-3)
-        return Train(epochs=3, batch=32, lr=5e-5 * max(1.0, 768 / self.width))
+        return Train(epochs=3, batch=32, lr=max(1.0, 768 / self.width) / 20_000)  # 5e-5 * 6 is not 3e-4
 
     @property
     def finetuning_policy(self) -> TransformerFineTuning:

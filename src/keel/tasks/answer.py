@@ -294,7 +294,10 @@ class SpanAnswering(Task):
 
     def tune_decisions(self, dev: Examples, on_event: OnEvent = ignore) -> None:
         """Choose the threshold of "no answer" with the highest F1 on dev, if training had unanswerable questions."""
-        if self.null_threshold is None or all(answers.texts for answers in dev.values):
+        if self.null_threshold is None:
+            return
+        if all(answers.texts for answers in dev.values):
+            note(on_event, f"null threshold {self.null_threshold:.3f}, not tuned: all questions of dev have an answer")
             return
         self.null_threshold, score = AnswerScores.of(dev, self.predict(dev)).best_threshold()
         note(on_event, f"null threshold {self.null_threshold:.3f}, tuned on dev (answer F1 {score:.3f})")
