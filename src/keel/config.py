@@ -79,6 +79,7 @@ SYNONYMS = {
     "seed": "random_seed random_state",
     "threads": "num_threads n_jobs",
     "evaluate_every": "eval_steps",
+    "final_weights": "load_best_model_at_end",
     "checkpoint_every": "save_steps",
     "keep": "save_total_limit",
     "log_every": "logging_steps",

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,10 +28,12 @@ from keel.nn.meta_device import meta_device
 from keel.systems.system import CountBased
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
+from keel.tasks.embedding_restriction import RestrictedEmbeddings
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import pick_device
 from keel.training.linear_solver import within_one_standard_error
-from keel.training.loop import History, fit
+from keel.training.loop import SCORE, Evaluate, History, fit
+from keel.training.loss_totals import validation_loss
 from keel.training.objective import CrossValidation, CustomUpdate, Objective
 
 FEW_STEPS, FEW_TEXTS = 30, 10_000
@@ -148,13 +149,19 @@ class FineTuningRuns:
             sources["parent"] = f"the model {self.parent.card.title}"
         seeded = replace(self.setup.train, seed=seed, **({"lr": choice.lr} if choice else {}))
         # A language model predicts any word, so no embeddings can be left out.
-        with nullcontext(data) if self.setup.head.lm_loss else task.restrict_embeddings(data) as narrow:
+        restriction = task.restrict_embeddings(data, restrict=not self.setup.head.lm_loss)
+        evaluate = None
+        if seeded.final_weights == "best" and dev is not None:
+            evaluate = self.evaluation(task, dev, restriction)
+            seeded = replace(seeded, evaluate_every=math.ceil(task.epoch_size(data) / seeded.batch))
+        with restriction as narrow:
             history = fit(
                 objective or task,
                 narrow,
                 seeded,
                 run,
                 self.report,
+                evaluate=evaluate,
                 identity=identity,
                 earlier_identity=task.system.earlier_identity(),
                 sources=sources,
@@ -172,6 +179,21 @@ class FineTuningRuns:
         scores = task.score(dev, task.predict(dev, on_event=self.report))
         self.report({"event": "scores", "on": "dev", "seed": seed, **which, **scores.to_dict()})
         return FineTuningRun(task, history, scores, folds, lr=seeded.lr)
+
+    def evaluation(self, task: Task, dev: Examples, restriction: RestrictedEmbeddings) -> Evaluate:
+        """An evaluation on dev during training: its loss, and the score by which runs are compared."""
+        encoded = task.encode_examples(dev)  # predictions read examples: a task may encode them otherwise
+        losses = validation_loss(encoded, self.setup.train, len(encoded))
+
+        def evaluate(objective: Objective) -> dict[str, float]:
+            was_training = task.training
+            with restriction.suspended():
+                values = losses(task)
+                scores = task.eval().score(dev, task.predict(dev))
+            task.train(was_training)
+            return {**values, SCORE: self.score_value(scores)}
+
+        return evaluate
 
     def objective_of(self, task: Task) -> Objective | None:
         """What a run optimises, if it is not the task itself."""
@@ -259,11 +281,12 @@ class FineTuningRuns:
 
     def choice_value(self, run: FineTuningRun) -> float:
         """The score on dev by which the best run is chosen."""
-        if run.scores is None:
-            return 0.0
-        if self.select_by and self.select_by not in run.scores.values:
-            raise unknown_name(self.select_by, run.scores.values, "--select-by")
-        return run.scores.values[self.select_by or run.scores.main].value
+        return 0.0 if run.scores is None else self.score_value(run.scores)
+
+    def score_value(self, scores: Scores) -> float:
+        if self.select_by and self.select_by not in scores.values:
+            raise unknown_name(self.select_by, scores.values, "--select-by")
+        return scores.values[self.select_by or scores.main].value
 
     def best_of(
         self,

@@ -127,8 +127,10 @@ def pretrain(options: Namespace, console: Console) -> Answer:
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {pluralize(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
-        first, last = (format_loss(event["loss"], event["losses"]) for event in (evaluations[0], evaluations[-1]))
-        lines.append(f"validation {name_loss(evaluations[-1]['losses'])}: {first} -> {last}")
+        best = model.card.recipe.get("train", {}).get("final_weights") == "best"
+        final = min(evaluations, key=lambda event: event["loss"]) if best else evaluations[-1]
+        first, last = (format_loss(event["loss"], event["losses"]) for event in (evaluations[0], final))
+        lines.append(f"validation {name_loss(final['losses'])}: {first} -> {last}")
     probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
     lines += [f"{name}: {score_line(scores)}" for name, scores in probed.items()]
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")

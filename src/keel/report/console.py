@@ -46,7 +46,8 @@ class Console:
                 self._step(event)
             case "evaluation":
                 parts = ", ".join(f"{name} {value:.3f}" for name, value in event.get("parts", {}).items())
-                self.say(f"step {event['step']:,}: validation {losses(event)}{parts and f'; {parts}'}")
+                score = f", score {event['score']:.3f}" if "score" in event else ""
+                self.say(f"step {event['step']:,}: validation {losses(event)}{score}{parts and f'; {parts}'}")
             case "tokens":
                 documents = pluralize(event["documents"], "document")
                 self._log_line(f"encoded {event['ids']:,} tokens of {documents}", last=False)

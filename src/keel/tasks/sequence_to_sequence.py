@@ -4,7 +4,6 @@ An encoder reads the source; a decoder predicts each target token from the previ
 (teacher forcing), one by one in generation.
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -162,8 +161,9 @@ class SequenceToSequence(Task):
         assert data.target_starts is not None
         self.extra_length = max(self.extra_length, int((np.diff(data.target_starts) - 2 * data.lengths).max()))
 
-    def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
-        return nullcontext(data)  # the decoder may generate any word
+    @property
+    def needs_all_embeddings(self) -> bool:
+        return True  # the decoder may generate any word
 
     def blocks(self) -> list[nn.Module]:
         return [*self.encoder.blocks(), *self.decoder.blocks()]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -30,7 +29,7 @@ from keel.nn.pooling import ScalarMix
 from keel.systems.capabilities import DropoutSystem
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
-from keel.tasks.embedding_restriction import restricted_embeddings
+from keel.tasks.embedding_restriction import RestrictedEmbeddings
 from keel.tasks.head_settings import HeadSettings
 from keel.training.batch_loading import MAX_DATA_SHARE
 from keel.training.counter_rng import CounterRng
@@ -344,9 +343,14 @@ class Task(EncoderObjective):
     def least_lrs(self) -> dict[nn.Parameter, float]:
         return {} if self.mix is None else {self.mix.scores: MIX_LR}
 
-    def restrict_embeddings(self, data: EncodedExamples) -> AbstractContextManager[EncodedExamples]:
+    @property
+    def needs_all_embeddings(self) -> bool:
+        """Whether training needs more embeddings than those of the words in the examples, or trains none."""
+        return self.frozen
+
+    def restrict_embeddings(self, data: EncodedExamples, *, restrict: bool = True) -> RestrictedEmbeddings:
         """While training, embedding tables with only the words of this data."""
-        return nullcontext(data) if self.frozen else restricted_embeddings(self.encoder, data)
+        return RestrictedEmbeddings(self.encoder, data, restrict=restrict and not self.needs_all_embeddings)
 
     def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)

@@ -18,6 +18,7 @@ from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import OnEvent, ignore, note, pluralize
 from keel.training.batch_loading import PREFETCH_STEPS
+from keel.training.best_weights import BestWeights
 from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World, gather_tensor
 from keel.training.loss_names import PART
@@ -29,8 +30,10 @@ from keel.training.step import stepper_of
 from keel.training.time_estimate import TimeEstimate
 from keel.training.weight_average import WeightAverage
 
+SCORE = "score"
 Evaluate = Callable[[Objective], dict[str, float]]
-"""Metrics by name, "loss" among them; `PART` begins the name of the loss on a part of the data."""
+"""Metrics by name, "loss" among them; `PART` begins the name of the loss on a part of the data. The best evaluation has
+the highest SCORE or, without one and among equal ones, the lowest loss."""
 
 
 @dataclass(kw_only=True)
@@ -63,11 +66,14 @@ def fit(
 ) -> History:
     """Train `objective` on `data`; the same call again resumes from the last checkpoint in `out` (none without `out`).
 
-    `evaluate` returns metrics by name; the checkpoint with the lowest "loss" is kept. `identity` holds what must be
+    `evaluate` returns metrics by name; the checkpoint of the best evaluation is kept. `identity` holds what must be
     equal on resume besides `train`, such as fingerprints of the data; `earlier_identity` holds what of it checkpoints
     of earlier versions lack, with the values of that time; `sources` describes each fingerprint in words.
     """
     train.check_length()
+    if train.final_weights == "best" and evaluate is None:
+        what = "--train.final_weights best needs a validation set"
+        raise UsageError(f"{what}: give --dev, or --text.held_out in pre-training")
     with thread_limit(train.threads), World.join(train.device) as world, caught_signals() as stopping:
         on_event = on_event if world.is_main else ignore
         trainable = [parameter for parameter in objective.parameters() if parameter.requires_grad]
@@ -145,12 +151,14 @@ class _Run:
         self.model_folder = str(out.parent) if out else "the model"
         self.stepper = stepper_of(self.objective, data, train, world, on_event)
         self.average = WeightAverage()
+        self.best_weights = BestWeights()
         self.costs: dict[tuple[int, int], float] = {}
         """Seconds per step by (batch size, phase), measured in dry runs."""
         self.history = History()
         self.totals = LossTotals()
         self.time_estimate = TimeEstimate()
-        self.best: tuple[float, int] = (math.inf, -1)
+        self.best: tuple[tuple[float, ...], int] = ((math.inf,), -1)
+        """What an evaluation is compared by, lower is better, and the step of the best one."""
         self.began = time.monotonic()
 
     def train_all(self, stopping: threading.Event) -> History:
@@ -175,6 +183,8 @@ class _Run:
                 self.objective.finish()
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.run_evaluation(step, plan)
+            if step == plan.steps and self.train.final_weights == "best":
+                self.restore_best(step)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
             stop, due = self.agree(stopping.is_set(), due and self.world.is_main)
             regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
@@ -235,12 +245,28 @@ class _Run:
         with self.totals.paused():
             values = self.evaluate(self.objective)
         self.history.evaluations.append({"step": step, **values})
-        self.best = min(self.best, (values["loss"], step))
+        value = (-values[SCORE], values["loss"]) if SCORE in values else (values["loss"],)
+        if value < self.best[0]:
+            self.best = value, step
+            if self.train.final_weights == "best":
+                self.best_weights.keep(self.objective)
         parts = {name.removeprefix(PART): value for name, value in values.items() if name.startswith(PART)}
-        losses = {name: value for name, value in values.items() if name != "loss" and not name.startswith(PART)}
-        event = {"event": "evaluation", "step": step, "steps": plan.steps, "loss": values["loss"], "losses": losses}
+        scores = {name: value for name, value in values.items() if name in ("loss", SCORE)}
+        losses = {name: value for name, value in values.items() if name not in scores and not name.startswith(PART)}
+        event = {"event": "evaluation", "step": step, "steps": plan.steps, **scores, "losses": losses}
         event |= {"parts": parts} if parts else {}
         self.on_event(event)
+
+    def restore_best(self, step: int) -> None:
+        """Put the weights of the best evaluation in place of those of the last step."""
+        if 0 <= self.best[1] < step:
+            self.best_weights.apply(self.objective)
+            self.objective.finish()
+            best = next(values for values in self.history.evaluations if values["step"] == self.best[1])
+            shown = ", ".join(f"{name} {best[name]:.3f}" for name in (SCORE, "loss") if name in best)
+            what = f"final weights: those of step {self.best[1]:,}, the best on the validation set ({shown})"
+            note(self.on_event, what)
+            self.history.evaluations.append(best)
 
     def agree(self, *votes: bool) -> list[bool]:
         """Whether any process votes for each: all must stop, save and replan at the same step."""
@@ -260,13 +286,13 @@ class _Run:
             "settings": self.settings,
             "sources": self.sources,
             "seconds": self.seconds,
-            "best": self.best[0] if self.best[1] >= 0 else None,
+            "best": [*self.best[0]] if self.best[1] >= 0 else None,
             "best_step": self.best[1],
             "evaluations": self.history.evaluations,
             "losses": self.history.losses,
         }
         with self.totals.paused():
-            extra = {**self.average.tensors(), **self.stepper.carried.tensors()}
+            extra = {**self.average.tensors(), **self.best_weights.tensors(), **self.stepper.carried.tensors()}
             self.checkpoints.save(step, self.objective, self.stepper.optimizer, state, self.world, extra)
         self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
 
@@ -278,6 +304,7 @@ class _Run:
         steps = self.refuse_changes(state)
         extra = self.checkpoints.load(state["step"], self.objective, self.stepper.optimizer)
         self.average.restore(extra, self.objective)
+        self.best_weights.restore(extra, self.objective)
         if state["carried"]:
             self.stepper.carried.restore(extra, state["carried"], state["step"])
         self.stepper.parts = state["parts"]
@@ -285,14 +312,15 @@ class _Run:
         self.history.evaluations, self.history.losses = state["evaluations"], [tuple(pair) for pair in state["losses"]]
         self.history.seconds = state["seconds"]
         if state["best"] is not None:
-            self.best = (state["best"], state["best_step"])
+            best = state["best"]  # a number in checkpoints of earlier versions
+            self.best = (tuple(best) if isinstance(best, list) else (best,), state["best_step"])
         if state["step"] < steps:
             note(self.on_event, f"resuming from step {state['step']:,}/{steps:,}")
         return state["step"], self.plan(steps)
 
     def refuse_changes(self, state: dict[str, Any]) -> int:
         """Number of steps to resume to; refuses a setting that changed since the checkpoint."""
-        before, now = {**self.earlier_identity, **state["settings"]}, self.settings
+        before, now = {**Train.LATER, **self.earlier_identity, **state["settings"]}, self.settings
         alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).segments) == 1
         alike = alike and not self.train.average and not self.objective.follows_progress
         extended = self.train.steps > state["plan"] and before["steps"] and alike

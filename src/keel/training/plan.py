@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from keel.config import Count, Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
@@ -71,6 +71,9 @@ class Train(Validated):
     """Gradient clipping: maximum gradient norm; 0 turns it off."""
     average: Fraction = 0.0
     """Weight averaging: share of the last steps whose weights are averaged into the result."""
+    final_weights: Literal["last", "best"] = "last"
+    """Final weights: those of the last step, or of the best evaluation on the validation set (best); fine-tuning then
+    evaluates after every epoch."""
     precision: Precision = "auto"
     """Mixed precision: dtype of matrix products; weights and reductions stay fp32. auto: bf16 where the GPU supports
     it."""
@@ -100,6 +103,7 @@ class Train(Validated):
     """Settings of the length of a run; exactly one is set when it starts."""
     GRADIENT_SETTINGS = (
         *("weight_decay", "beta1", "beta2", "epsilon", "clip", "precision", "compile", "parallel", "accumulate"),
+        "final_weights",
     )
     """Settings without a meaning for systems with their own updates."""
     INHERITED = (
@@ -109,6 +113,8 @@ class Train(Validated):
     """Settings of a run that continued pre-training takes over."""
     ANY_TRAINING = ("device", "threads", "seed", "precision")
     """Settings, beside the changeable ones, that do not say how gradients update the weights."""
+    LATER: ClassVar[dict[str, Any]] = {"final_weights": "last"}
+    """Settings that checkpoints of earlier versions lack, with the values of that time."""
     CHANGEABLE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """Settings that may change when a run is resumed."""
 
