@@ -231,3 +231,17 @@ def test_a_collapsed_run_is_repeated_with_another_seed(tokenizer: Tokenizer, tmp
     events.clear()
     finetune(base, EXAMPLES, epochs=120, lr=3e-3, on_event=events.append, **settings)
     assert not any("collapsed" in event.get("text", "") for event in events)
+
+
+@pytest.mark.parametrize("system", [SYSTEMS[0][0], SYSTEMS[1][0]], ids=["bert", "word2vec"])
+def test_the_weights_of_the_best_epoch_are_kept(system: System, tokenizer: Tokenizer) -> None:
+    """Also of word vectors, whose tables hold the words of the training examples alone while they are trained."""
+    dev = [("a fine house", "good"), ("a dull house", "bad"), ("fine bread", "good"), ("dull bread", "good")]
+    events: list[Event] = []
+    settings: dict[str, Any] = {**SETTINGS, "dev": dev, "epochs": 6, "final_weights": "best", "on_event": events.append}
+    model = finetune(untrained(system, tokenizer), EXAMPLES, task="classify", **settings)
+    evaluations = [event for event in events if event["event"] == "evaluation"]
+    assert [event["step"] for event in evaluations] == list(range(0, 13, 2))
+    assert model.card.scores["dev"]["values"]["accuracy"]["value"] == max(event["score"] for event in evaluations)
+    with pytest.raises(UsageError, match="validation set"):
+        finetune(untrained(system, tokenizer), EXAMPLES, **settings | {"dev": None})

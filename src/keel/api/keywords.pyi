@@ -31,6 +31,7 @@ class TrainKeywords(TypedDict, total=False):
     epsilon: float
     clip: float
     average: float
+    final_weights: Literal["last", "best"]
     precision: Literal["auto", "fp32", "bf16"]
     compile: bool
     parallel: Literal["ddp", "fsdp"]
@@ -63,6 +64,7 @@ class SweptTrainKeywords(TypedDict, total=False):
     epsilon: float
     clip: float
     average: float
+    final_weights: Literal["last", "best"]
     precision: Literal["auto", "fp32", "bf16"]
     compile: bool
     parallel: Literal["ddp", "fsdp"]

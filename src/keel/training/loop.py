@@ -320,7 +320,7 @@ class _Run:
 
     def refuse_changes(self, state: dict[str, Any]) -> int:
         """Number of steps to resume to; refuses a setting that changed since the checkpoint."""
-        before, now = {**Train.LATER, **self.earlier_identity, **state["settings"]}, self.settings
+        before, now = {**dict(Train.LATER), **self.earlier_identity, **state["settings"]}, self.settings
         alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).segments) == 1
         alike = alike and not self.train.average and not self.objective.follows_progress
         extended = self.train.steps > state["plan"] and before["steps"] and alike

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from keel.config import Count, Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
@@ -113,7 +113,7 @@ class Train(Validated):
     """Settings of a run that continued pre-training takes over."""
     ANY_TRAINING = ("device", "threads", "seed", "precision")
     """Settings, beside the changeable ones, that do not say how gradients update the weights."""
-    LATER: ClassVar[dict[str, Any]] = {"final_weights": "last"}
+    LATER = (("final_weights", "last"),)
     """Settings that checkpoints of earlier versions lack, with the values of that time."""
     CHANGEABLE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """Settings that may change when a run is resumed."""
