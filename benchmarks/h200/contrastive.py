@@ -4,7 +4,7 @@
 
 As in SimCSE (Gao et al., 2021), two passes of a sentence are a positive pair and the other sentences of the batch are
 negatives. Dropout alone makes the task too easy (docs/log.md): both lose some of their tokens, and for a share of the
-pairs the second is the next sentence of the text. Replaced token detection goes on beside it, as in COCO-LM (Meng et
+pairs the second is the next sentence of the text. Replaced token detection continues beside it, as in COCO-LM (Meng et
 al., 2021), so that the encoder stays what it was. Sentence embeddings are the mean over tokens, which `keel embed` has.
 """
 
@@ -170,7 +170,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--temperature", type=float, default=0.05)
-    parser.add_argument("--weight", type=float, default=5.0, help="of the contrast; that of ELECTRA's losses is 1 [5]")
+    parser.add_argument(
+        "--weight", type=float, default=5.0, help="weight of the contrast; that of ELECTRA's losses is 1 [5]"
+    )
     parser.add_argument("--text-length", type=int, default=128, help="tokens of a sequence for ELECTRA [128]")
     parser.add_argument("--log-every", type=int, default=50)
     parser.add_argument("--checkpoint-every", type=int, default=250)

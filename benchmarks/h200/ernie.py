@@ -418,7 +418,7 @@ def add_text(stage: argparse.ArgumentParser) -> None:
     stage.add_argument("texts", nargs="+", type=Path)
     stage.add_argument("--tokenizer", type=Path, required=True)
     stage.add_argument("--entities", type=Path, required=True, help="file with a name per line")
-    stage.add_argument("--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE", help="of every row")
+    stage.add_argument("--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE", help="settings of every row")
 
 
 if __name__ == "__main__":

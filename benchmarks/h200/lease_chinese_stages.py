@@ -9,7 +9,7 @@ from lease_stages import ROOT, Command, Commands, Paths, Sizes, Stage, script
 MINUTES = 10
 """Pre-training of the model of eight languages, unless its steps are given."""
 SEEDS = 3
-"""Of its fine-tunings, at most."""
+"""Seeds of its fine-tunings, at most."""
 FULL = Sizes(steps={"masking": 1500, "masking-speed": 48, "multilingual": 0}, tuning_jobs=14)
 TINY = Sizes(
     steps={"masking": 12, "masking-speed": 8, "multilingual": 12},

@@ -244,4 +244,4 @@ def test_the_weights_of_the_best_epoch_are_kept(system: System, tokenizer: Token
     assert [event["step"] for event in evaluations] == list(range(0, 13, 2))
     assert model.card.scores["dev"]["values"]["accuracy"]["value"] == max(event["score"] for event in evaluations)
     with pytest.raises(UsageError, match="validation set"):
-        finetune(untrained(system, tokenizer), EXAMPLES, **settings | {"dev": None})
+        finetune(untrained(system, tokenizer), EXAMPLES, final_weights="best", **SETTINGS)

@@ -91,8 +91,12 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("ask", "", "Who?", "--model", ngram), 2, "the passage is empty")
     refused(run("ask", PASSAGE, "--model", ngram), 2, "there is no question")
     refused(run("ask", PASSAGE, "Who?"), 2, "--model")
-    asked = run("ask", PASSAGE, "Who?", "--model", folder / "base")
-    refused(asked, 1, "bert does not generate text: fine-tune it with --task answer, or use a language model, such as")
+    without_task = run("ask", PASSAGE, "Who?", "--model", folder / "base")
+    refused(
+        without_task,
+        1,
+        "bert does not generate text: fine-tune it with --task answer, or use a language model, such as",
+    )
     refused(run("summarize", "", "--model", ngram), 2, "the text is empty")
     refused(run("summarize", PASSAGE, "--model", ngram, "--sentences", 0), 2, "--sentences must be 1 or more")
     refused(run("summarize", PASSAGE, "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more")

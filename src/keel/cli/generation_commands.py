@@ -167,8 +167,8 @@ def ask(options: Namespace, console: Console) -> Answer:
     found = prompting.ask(text, options.question, model=model, on_event=console, **options.settings)
     assert isinstance(found, SpanAnswer)
     best = [each for each in found.alternatives if each.text][:SHOWN_ANSWERS]
-    places = translated(f"(characters {each.start} to {each.end})" for each in best)
-    lines = [f"{each.probability:.3f}  {each.text}  {place}" for each, place in zip(best, places, strict=True)]
+    positions = translated(f"(characters {each.start} to {each.end})" for each in best)
+    lines = [f"{each.probability:.3f}  {each.text}  {position}" for each, position in zip(best, positions, strict=True)]
     (no_answer,) = translated(["no answer; the best spans are"])
     nothing = [f"{found.probability:.3f}  {no_answer}"] if not found.text else []
     data = {**found.to_dict(), "null_odds": found.null_odds, "best": [each.to_dict() for each in found.alternatives]}
