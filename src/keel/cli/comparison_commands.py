@@ -13,8 +13,11 @@ from keel.report.comparison_table import comparison_lines
 from keel.report.console import Console
 from keel.systems import SYSTEMS
 from keel.tasks import TASKS
+from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, bundled models, files of word vectors."
+COMPARED = [name for name in TASKS if name != SequenceToSequence.name]
+"""Tasks whose scores have a paired test."""
 
 
 @command(
@@ -22,7 +25,7 @@ ROWS = f"Systems ({', '.join(SYSTEMS)}; with a size bert:mini), model folders, b
     "ROW... --train FILE --test FILE --out DIR",
     argument("rows", "ROW", ROWS, nargs="+"),
     argument("--out", "DIR", "Folder of the report, the results and the finished cells."),
-    argument("--task", "|".join(TASKS), "Task of the labelled examples. [classify]", default="classify"),
+    argument("--task", "|".join(COMPARED), "Task of the labelled examples. [classify]", default="classify"),
     arguments_of(
         comparison.compare,
         train="FILE",

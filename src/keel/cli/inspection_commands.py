@@ -35,7 +35,7 @@ MAX_JSON = 4_000_000
     "TEXT [SECOND] [--model M]",
     argument("text", "TEXT|FILE|-", "A text."),
     argument("second", "SECOND", "Second text of a pair, or the target of an encoder-decoder.", nargs="?", default=""),
-    model_flag("A folder of a Transformer (bert, electra, gpt) or of a seq2seq model."),
+    model_flag("A folder of a Transformer (bert, ernie, electra, modernbert, gpt) or of a seq2seq model."),
     arguments_of(inspection.attention, from_word="WORD", to_word="WORD", layer="N", head="N", out="FILE"),
     optional_value("--merge", "words"),
     encoding_flag,

@@ -24,7 +24,10 @@ from keel.report.console import Console
     "TEXT [SECOND] [--model M]",
     argument("text", "TEXT|FILE|-", "A text; [MASK] or ___ is a masked word to predict."),
     argument("second", "SECOND", "Second text of a pair, or the target of an encoder-decoder.", nargs="?", default=""),
-    model_flag("A model of bert, electra, gpt, elmo, rnn, ulmfit, seq2seq, transformer or cnn, or word vectors."),
+    model_flag(
+        "A model of bert, ernie, electra, modernbert, gpt, elmo, rnn, ulmfit, seq2seq, transformer or cnn, "
+        "or word vectors."
+    ),
     argument("--layer", "N", "Print one layer, with the meaning of each tensor.", type=int, default=0),
     methodcaller("add_argument", "--all", action="store_true", help="Print the tensors of all layers and steps."),
     arguments_of(tensor_tracing.trace, also="TEXT", tokens="N", out="FILE"),

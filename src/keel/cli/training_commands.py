@@ -178,10 +178,11 @@ def _finetune_flags(flags: Flags, *systems: System, seen: Namespace | None = Non
         "--task",
         default="classify",
         metavar="|".join(TASKS),
-        help="A label per text or pair of texts, a tag per word, multiple choice, or text to text. [classify]",
+        help="A label per text or pair of texts, a tag per word, a span that answers a question, multiple choice, or "
+        "text to text. [classify]",
     )
     flags.arguments(finetuning.finetune, dev="FILE|10%|none", test="FILE", folds="K")
-    # Evaluated only at the end.
+    # Evaluated at the end, or after every epoch (final_weights).
     flags.section("train", defaults.train, without=["evaluate_every"], rules=defaults.by_data_size)
     flags.lists = {f"train.{name}" for name in SWEPT}
     flags.section("columns", Columns())
