@@ -3,8 +3,8 @@
     python benchmarks/h200/contrastive.py run/electra run/sentences text/*.txt.xz --steps 500
 
 As in SimCSE (Gao et al., 2021), two passes of a sentence are a positive pair and the other sentences of the batch are
-negatives. Dropout alone makes the task too easy (docs/log.md): both lose some of their tokens, and for a share of the
-pairs the second is the next sentence of the text. Replaced token detection continues beside it, as in COCO-LM (Meng et
+negatives. Dropout alone makes the task too easy, and adjacent sentences are better pairs than a sentence and itself
+(docs/log.md): both lose some of their tokens, and for a share of the pairs the second is the next sentence. Replaced token detection continues beside it, as in COCO-LM (Meng et
 al., 2021), so that the encoder stays what it was. Sentence embeddings are the mean over tokens, which `keel embed` has.
 """
 
@@ -164,8 +164,8 @@ def main() -> None:
     parser.add_argument("texts", nargs="+")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch", type=int, default=1024, help="sentences per step, and sequences for ELECTRA [1024]")
-    parser.add_argument("--adjacent", type=float, default=0.5, help="share of pairs of adjacent sentences [0.5]")
-    parser.add_argument("--deletion", type=float, default=0.3, help="share of the tokens that a sentence loses [0.3]")
+    parser.add_argument("--adjacent", type=float, default=1.0, help="share of pairs of adjacent sentences [1]")
+    parser.add_argument("--deletion", type=float, default=0.2, help="share of the tokens that a sentence loses [0.2]")
     parser.add_argument("--length", type=int, default=64, help="tokens of a sentence, later ones are cut [64]")
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--dropout", type=float, default=0.1)

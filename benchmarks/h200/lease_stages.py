@@ -139,7 +139,7 @@ def pretrain(name: str, recipe: str, tokenizer: str) -> Commands:
     return commands
 
 
-VARIANTS = {"a": ("1", "0.5"), "b": ("5", "0.5"), "c": ("5", "0.9")}
+VARIANTS = {"a": ("1", "1"), "b": ("5", "1"), "c": ("5", "0.5")}
 """Weights of the contrast and shares of adjacent sentences, of which the best on STS-B dev is kept."""
 
 
