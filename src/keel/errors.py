@@ -28,7 +28,7 @@ KNOWN = {"accumulate", "among", "approximate", "average", "batch", "beams", "bes
          "calibrate", "class_weights", "clusters", "corpus", "equal", "normalize", "separator", "suspects", "threshold",
          "train_sizes", "transfer", "word_ngrams", "workers", "autotune", "entities", "entity_model", "phrases",
          "language_smoothing", "also", "baseline", "center", "chinese_words", "control", "cue", "curves", "groups",
-         "label", "random", "second", "title", "word"}  # fmt: skip
+         "label", "random", "second", "title", "word", "final_weights", "held_out", "oversize"}  # fmt: skip
 """Arguments that messages name as flags; `Validated` adds all settings."""
 KEPT = r"(?P<kept>\bkeel [a-z]+ [^:;,()`]*|(?<!\w)(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)*(?P=quote))"
 """A whole command to copy, or quoted data."""

@@ -332,8 +332,8 @@ def test_every_recipe_runs(
     )
     assert code == 0, err
     assert json.loads(out)["steps"] == 2
-    system = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["card"]["recipe"]["system"]
-    assert system.get("whole_word_masking", False) == (recipe.stem == "bert-small-chinese")
+    trained = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["card"]["recipe"]["system"]
+    assert trained.get("whole_word_masking", False) == system.get("whole_word_masking", False)
 
 
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
