@@ -2,10 +2,10 @@
 
     python benchmarks/h200/contrastive.py run/electra run/sentences text/*.txt.xz --steps 500
 
-As in SimCSE (Gao et al., 2021), two passes of a sentence are a positive pair and the other sentences of the batch are
-negatives. Dropout alone makes the task too easy, and adjacent sentences are better pairs than a sentence and itself
-(docs/log.md): both lose some of their tokens, and for a share of the pairs the second is the next sentence. Replaced token detection continues beside it, as in COCO-LM (Meng et
-al., 2021), so that the encoder stays what it was. Sentence embeddings are the mean over tokens, which `keel embed` has.
+As in SimCSE (Gao et al., 2021), the other sentences of the batch are the negatives of a pair. A sentence and itself,
+with dropout, are too easy a pair, and adjacent sentences a better one (docs/log.md); both lose some of their tokens.
+Replaced token detection continues beside it, as in COCO-LM (Meng et al., 2021), so that the encoder stays what it was.
+Sentence embeddings are the mean over tokens, which `keel embed` has.
 """
 
 import argparse
