@@ -1,8 +1,8 @@
 """What the stages of lease.py read, made and packed on any machine, in uploads of limited size.
 
-Groups of files, in order of need: tasks (labelled data, test sets, tokenizers), answers (questions, and the model whose
-question answering is compared), text (English paragraphs without the documents that share 13 words in a row with
-WikiText-2 or LAMBADA, without e-mail addresses and phone numbers), chinese (labelled data). A group is a tar file, cut
+Groups of files, in order of need: tasks (labelled data, test sets, tokenizers), text (English paragraphs without the
+documents that share 13 words in a row with WikiText-2 or LAMBADA, without e-mail addresses and phone numbers), chinese
+(labelled data), answers (questions, and the model whose question answering is compared). A group is a tar file, cut
 where an upload is full; it is unpacked when all its parts have arrived.
 """
 
@@ -44,9 +44,9 @@ FILES = {
         *("glue/STS-B/test.tsv*", "conll2003/eng.*", "google_analogies/questions-words*"),
         *("wikitext2/test.txt*", "lambada/lambada_test*", "zh/sts_b_zh/cnsd-sts-test*"),
     ),
-    "answers": ("squad/dev-v1.1*", "squadshifts/*.json*", "squad_train_sample/*.json*"),
     "text": (),
     "chinese": ("zh/msra_ner_split/*", "zh/peopledaily199801/*", "zh/icwb2/gold/*"),
+    "answers": ("squad/dev-v1.1*", "squadshifts/*.json*", "squad_train_sample/*.json*"),
 }
 """Files of each group below the folder of tasks."""
 
