@@ -23,7 +23,7 @@ from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World, gather_tensor
 from keel.training.loss_names import PART
 from keel.training.loss_totals import LossTotals
-from keel.training.objective import Objective
+from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Plan, Train
 from keel.training.signals import caught_signals
 from keel.training.step import stepper_of
@@ -71,7 +71,7 @@ def fit(
     of earlier versions lack, with the values of that time; `sources` describes each fingerprint in words.
     """
     train.check_length()
-    if train.final_weights == "best" and evaluate is None:
+    if train.final_weights == "best" and evaluate is None and not isinstance(objective, CustomUpdate):
         what = "--train.final_weights best needs a validation set"
         raise UsageError(f"{what}: give --dev, or --text.held_out in pre-training")
     with thread_limit(train.threads), World.join(train.device) as world, caught_signals() as stopping:
