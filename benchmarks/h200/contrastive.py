@@ -29,7 +29,8 @@ from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.objective import State, Tensors
 
-SCALE = 2**63
+LARGEST = 2**63 - 1
+"""Largest integer of random bits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class SentenceContrast(EncoderObjective):
         position, document = data.locate_token(rng.randint("sentence", numbers, data.size).squeeze(1))
         sentence = torch.searchsorted(data.starts, position, right=True) - 1
         is_last = sentence + 1 >= data.spans[document, 1]
-        adjacent = rng.random_bits("adjacent", numbers).squeeze(1) < int(self.adjacent * SCALE)
+        adjacent = rng.random_bits("adjacent", numbers).squeeze(1) < min(LARGEST, int(self.adjacent * LARGEST))
         following = torch.where(adjacent & ~is_last, sentence + 1, sentence)
         return ContrastiveBatch(
             first=self.sentences(data, sentence, rng.random_bits("first", numbers, self.length)),
@@ -94,7 +95,7 @@ class SentenceContrast(EncoderObjective):
         special = {"cls_id": generator.cls_id, "sep_id": generator.sep_id, "pad_id": generator.pad_id}
         ids = spans.to_ids(data, source, in_text, **special)
         position = torch.arange(self.length, device=ids.device)
-        kept = spans.is_special(self.length) | (bits >= int(self.deletion * SCALE))
+        kept = spans.is_special(self.length) | (bits >= min(LARGEST, int(self.deletion * LARGEST)))
         kept &= position < spans.lengths[:, None]
         moved = ids.gather(1, (~kept).long().argsort(dim=1, stable=True))  # kept tokens first, in their order
         lengths = kept.sum(1)
