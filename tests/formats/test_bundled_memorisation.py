@@ -25,16 +25,16 @@ CONTINUED_PROMPTS = {
 }
 
 
-def bundled_with(kind: str) -> list[str]:
+def bundled_with(*kinds: str) -> list[str]:
     """Names of the bundled models whose configuration is of one of these kinds."""
     configs = {
         name: json.loads((folder / "config.json").read_text(encoding="utf-8"))
         for name, folder in bundled_models().items()
     }
-    return [name for name, config in configs.items() if config["model_type"] == kind]
+    return [name for name, config in configs.items() if config["model_type"] in kinds]
 
 
-ENCODERS, DECODERS = bundled_with("bert"), bundled_with("gpt2")
+ENCODERS, DECODERS = bundled_with("bert", "electra"), bundled_with("gpt2")
 
 
 def language_of(name: str) -> str:

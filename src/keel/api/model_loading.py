@@ -19,7 +19,7 @@ MULTILINGUAL = dict.fromkeys(("de", "fr", "es", "ru", "ja", "ko"), ("multilingua
 DEFAULTS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "encoder": {"en": ("english",), "zh": ("chinese",), **MULTILINGUAL},
     "word vectors": {"en": ("english-words",), "zh": ("chinese-words",)},
-    "sentence embeddings": {"en": ("english", "english-words"), "zh": ("chinese", "chinese-words"), **MULTILINGUAL},
+    "sentence embeddings": {"en": ("english-words",), "zh": ("chinese", "chinese-words"), **MULTILINGUAL},
     "causal language model": {"en": ("english-gpt",)},
     "seq2seq model": {},
 }
