@@ -237,6 +237,11 @@ class Model:
         )
         return replace(stored, readme=self.card.render(stored))
 
+    @property
+    def default_pooling(self) -> SentencePooling:
+        """The pooling of sentence embeddings: the folder's, else that of the kind of encoder."""
+        return self.sentence_pooling or POOLING[self.encoder.default_pool]
+
     @overload
     def encode(
         self, texts: Texts, *, layer: int = -1, pool: PooledOutput = "default",
@@ -269,8 +274,9 @@ class Model:
     ) -> np.ndarray | TokenVectors | list[TokenVectors]:
         """Embeddings of texts: [width] for one text, [texts, width] for several; `TokenVectors` with pool="none".
 
-        `pool` is "mean" or "max" (over all tokens, special tokens included), "cls" (the first token), "last" or "none"
-        (every token); "default" is what a sentence-transformers folder does, the mean for all others.
+        `pool` is "mean" or "max" (over all tokens, special tokens included), "sif" (the mean of word vectors with less
+        weight for frequent words), "cls" (the first token), "last" or "none" (every token); "default" is what a
+        sentence-transformers folder does, "sif" for word vectors, the mean for all others.
         `layer` counts from 0, the embeddings, or back from -1, the top. A text longer than the model's maximum length
         is split into windows. With `carry` a recurrent model keeps its state from each text to the next. The texts of
         a DataFrame or of records are in `text_column`, by default the one with a usual name.
@@ -280,8 +286,7 @@ class Model:
         precision = "fp32" if self.precision == "auto" else self.precision
         encoder = TextEncoder(self.system, self.encoder, self.tokenizer, layer, carry, on_event, precision)
         many, one = text_inputs(texts, text_column=text_column, on_event=on_event)
-        default = self.sentence_pooling or POOLING["mean"]
-        pooling = default if pool == "default" else POOLING.get(pool)
+        pooling = self.default_pooling if pool == "default" else POOLING.get(pool)
         found = encoder.pooled(many, pooling) if pooling else encoder.per_token(many)
         return found[0] if one else found
 
@@ -297,7 +302,7 @@ class Model:
             raise UsageError(f"{self.system.name} has no layers: use encode")
         precision = "fp32" if self.precision == "auto" else self.precision
         encoder = TextEncoder(self.system, self.encoder, self.tokenizer, None, False, on_event, precision)
-        pooling = POOLING.get(pool, self.sentence_pooling or POOLING["mean"])
+        pooling = POOLING.get(pool, self.default_pooling)
         many, one = text_inputs(texts, text_column=text_column, on_event=on_event)
         found = encoder.pooled(many, pooling)
         return found[0] if one else found

@@ -15,15 +15,15 @@ from keel.errors import UsageError
 from keel.events import OnEvent, note
 from keel.nn.encoder import Encoder
 from keel.nn.inference_loop import batched_inference
-from keel.nn.pooling import SentencePooling
+from keel.nn.pooling import SentencePooling, sif_weights
 from keel.systems.system import System
 from keel.training.plan import Precision
 
-PooledOutput = Literal["default", "mean", "max", "cls", "last"]
+PooledOutput = Literal["default", "mean", "sif", "max", "cls", "last"]
 Pool = Literal[PooledOutput, "none"]
-MEAN = SentencePooling("mean")
 POOLING = {
-    "mean": MEAN,
+    "mean": SentencePooling("mean"),
+    "sif": SentencePooling("mean", sif=True),
     "max": SentencePooling("max"),
     "cls": SentencePooling("first"),
     "last": SentencePooling("last"),
@@ -75,10 +75,11 @@ class TextEncoder:
         return next(self.encoder.parameters()).device
 
     def pooled(self, texts: list[str], pooling: SentencePooling) -> np.ndarray:
-        """[texts, width] the mean, maximum, first or last of all tokens, special tokens included; the mean of the
-        windows' first tokens if a text has several windows. [texts, layers, width] of every layer."""
+        """[texts, width] the mean (weighted for "sif"), maximum, first or last of all tokens, special tokens included;
+        the mean of the windows' first tokens if a text has several windows. [texts, layers, width] of every layer."""
         if self.encoder.sparse and not self.carry:
             return self._pooled_features(self.tokenizer.encode_many(texts))
+        weights = self._sif_weights() if pooling.sif else None
         shape = [self.encoder.layer_count] if self.layer is None else []
         found = np.zeros((len(texts), *shape, self.encoder.width), np.float32)
         counts = np.zeros((len(texts), *(1 for _ in shape), 1), np.float32)
@@ -94,6 +95,10 @@ class TextEncoder:
             elif pooling.pool == "last":
                 if window.start > last[text]:
                     found[text], counts[text], last[text] = vectors[..., -1, :], 1, window.start
+            elif weights is not None:
+                weight = weights[np.minimum(window.inputs.ids, len(weights) - 1)]
+                found[text] += weight @ vectors
+                counts[text] += weight.sum()
             else:
                 found[text] += vectors[..., 0, :] if pooling.pool == "first" else vectors.sum(-2)
                 counts[text] += 1 if pooling.pool == "first" else vectors.shape[-2]
@@ -115,6 +120,12 @@ class TextEncoder:
             inside = found[window.text].vectors[window.start : window.stop]
             inside[:] = vectors[window.inputs.first_start :][: len(inside)]
         return found
+
+    def _sif_weights(self) -> np.ndarray:
+        if self.encoder.default_pool != "sif":
+            what = f"pool sif weighs words by their rank in a vocabulary, which {self.system.name} does not have"
+            raise UsageError(f"{what}: choose another pool")
+        return sif_weights(self.encoder.vocab_size, self.tokenizer.special_ids).numpy()
 
     def _pooled_features(self, texts: list[list[int]]) -> np.ndarray:
         """[texts, width] pooled output of a sparse encoder, without a vector per token."""

@@ -161,9 +161,10 @@ def test_a_model_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "bug in Keel" not in capsys.readouterr().err
 
 
-def test_without_a_model_the_bundled_word_vectors_are_used() -> None:
+def test_without_a_model_the_bundled_encoder_is_used() -> None:
     notes: list[str] = []
-    found = keel.bias(on_event=lambda event: notes.append(str(event.get("text", ""))))
-    assert found.model == "english-words"
+    jobs = ["nurse", "sailor"]
+    found = keel.bias(occupations=jobs, on_event=lambda event: notes.append(str(event.get("text", ""))))
+    assert found.model == "english"
     assert found.language == "en"
-    assert any(note.startswith("model: english-words") for note in notes)
+    assert any(note.startswith("model: english,") for note in notes)

@@ -150,8 +150,8 @@ def test_words_are_compared_by_word_vectors_and_texts_by_the_encoder() -> None:
 
 
 def test_word_vectors_stand_in_for_an_encoder_that_keel_does_not_have() -> None:
-    """The mean of the vectors of a text's words."""
-    assert ("english" in bundled_models()) != (keel.embed("a good film").shape == (128,))
+    """`english` embeds sentences worse (docs/log.md)."""
+    assert keel.embed("a good film").shape == (128,)
     assert keel.nearest("a good film", among=["the weather is cold", "a great movie"])[0].word == "a great movie"
 
 

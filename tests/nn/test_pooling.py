@@ -12,7 +12,7 @@ from keel.data.examples import Examples
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.model import Model
-from keel.nn.pooling import Pool, pool_tokens
+from keel.nn.pooling import Pool, pool_tokens, sif_weights
 from tests.tiny_task import MakeTask
 
 LENGTHS = [3, 1, 5]
@@ -27,6 +27,28 @@ def top() -> torch.Tensor:
 def expected(row: torch.Tensor, strategy: Pool) -> torch.Tensor:
     ways = {"mean": row.mean(0), "max": row.amax(0), "first": row[0], "last": row[-1]}
     return torch.cat([ways["last"], ways["max"], ways["mean"]]) if strategy == "concat" else ways[strategy]
+
+
+def test_word_vectors_weigh_words_by_rank() -> None:
+    """a / (a + p) with Zipf's p, after two special tokens; a rare word counts more, an unknown word most."""
+    weights = sif_weights(6, [0, 1])
+    harmonic = sum(1 / rank for rank in (1, 2, 3, 4, 5))
+    wanted = [1e-3 / (1e-3 + 1 / (rank * harmonic)) for rank in (1, 1, 1, 2, 3, 4, 5)]
+    np.testing.assert_allclose(weights, wanted, rtol=1e-5)
+
+
+def test_a_text_of_word_vectors_is_their_weighted_mean() -> None:
+    model = Model.load("english-words", device="cpu")
+    words = ["the", "guitar"]
+    vectors, weights = model.encode(words), sif_weights(model.encoder.vocab_size, model.tokenizer.special_ids)
+    the, guitar = (float(weights[model.tokenizer.encode(word).ids[0]]) for word in words)
+    wanted = (the * vectors[0] + guitar * vectors[1]) / (the + guitar)
+    np.testing.assert_allclose(model.encode("the guitar"), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.encode("the guitar", pool="sif"), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.encode("the guitar", pool="mean"), vectors.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.encode_layers("the guitar", pool="sif")[-1], wanted, rtol=1e-4, atol=1e-6)
+    with pytest.raises(UsageError, match="rank in a vocabulary, which bert does not have"):
+        Model.load("chinese", device="cpu").encode("你好", pool="sif")
 
 
 @pytest.mark.parametrize("strategy", ["concat", "mean", "max", "first", "last"])

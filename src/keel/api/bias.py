@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from keel.api.model_loading import ModelSource, default_model, has_default_model, load_model_or_vectors, vector_space_of
+from keel.api.model_loading import ModelSource, default_model, load_model_or_vectors, vector_space_of
 from keel.config import Doc, enforces_bounds
 from keel.data.sentence_splitting import vocabulary_language
 from keel.errors import KeelError, UsageError
@@ -76,7 +76,7 @@ def bias(
     path = None if out is None else picture_file(out)
     if model is None:
         sample = SAMPLES["en" if language == "auto" else language]
-        model = default_model("encoder" if has_default_model("encoder", sample) else "word vectors", sample, on_event)
+        model = default_model("encoder", sample, on_event)
     subject = load_model_or_vectors(model, on_event)
     name = _title(model, subject)
     if language == "auto":

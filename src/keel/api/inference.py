@@ -42,8 +42,8 @@ OUT = (
     "official scorers read."
 )
 POOL = Doc(
-    "Pooling over tokens; cls: the first token, none: a vector per token, default: that of a sentence-transformers "
-    "folder, else mean."
+    "Pooling over tokens; sif: the mean of word vectors, frequent words weighted less; cls: the first token; none: a "
+    "vector per token; default: that of a sentence-transformers folder, sif for word vectors, else mean."
 )
 
 __all__ = ["embed", "fill", "next_sentence", "predict", "segment"]

@@ -50,11 +50,6 @@ def default_model(kind: Kind, text: str, on_event: OnEvent) -> str:
     return name
 
 
-def has_default_model(kind: Kind, text: str) -> bool:
-    """Whether there is a bundled model of this kind for a text's language."""
-    return bool(_bundled_name(kind, _language_of(text)))
-
-
 def default_vectors(words: Sequence[str], on_event: OnEvent) -> VectorSpace | None:
     """The bundled word vectors, if they know all of these words; None for texts and for other words."""
     text = " ".join(words)

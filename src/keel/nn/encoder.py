@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,9 @@ class Encoder(nn.Module):
     def accepts_packed(self) -> bool:
         """Whether it takes packed batches, on its present device and dtype."""
         return False
+
+    default_pool: Literal["mean", "sif"] = "mean"
+    """How the vectors of a text's tokens become its embedding, unless a folder defines it."""
 
     @property
     def sparse(self) -> bool:

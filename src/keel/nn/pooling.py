@@ -1,5 +1,6 @@
 """Pooling: one vector per sequence from those of its tokens, one per token from those of its layers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,10 @@ from torch import Tensor, nn
 from keel.data.token_batch import TokenBatch
 
 Pool = Literal["default", "concat", "mean", "max", "first", "last"]
+
+
+SIF_A = 1e-3
+"""a of the SIF weights, as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,21 @@ class SentencePooling:
     """Tokens of a text that are read, special tokens included; 0 for all, long texts in windows."""
     lowercase: bool = False
     """Whether texts are lowercased before they are tokenized."""
+    sif: bool = False
+    """Whether the mean has the weights of `sif_weights`; not in sentence-transformers folders."""
+
+
+def sif_weights(vocab_size: int, special_ids: Sequence[int]) -> Tensor:
+    """[vocab_size + 1]: the weight a / (a + p(w)) of each word w, smooth inverse frequency (Arora et al., 2017), and
+    that of words outside the vocabulary.
+
+    The words are in the order of their frequency, as vector files have them; by Zipf's law p(w) is proportional to
+    1 / rank. The paper's common component is not removed: single texts have none.
+    """
+    is_word = torch.ones(vocab_size + 1)
+    is_word[list(special_ids)] = 0
+    rank = is_word.cumsum(0).clamp(min=1)
+    return SIF_A / (SIF_A + 1 / (rank * (is_word / rank).sum()))
 
 
 def pool_tokens(top: Tensor, batch: TokenBatch, strategy: Pool) -> Tensor:

@@ -274,6 +274,7 @@ class FastTextEncoder(StaticEncoder):
             nn.init.uniform_(self.grams.weight, -1 / width, 1 / width)
         self.bags = bags
         """A text is the mean of all its vectors rather than of its words."""
+        self.default_pool = "mean" if bags else "sif"
         # Integers below 2^24 are exact in float32, so they are saved like any weight.
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
         """Buckets of the rows of `grams` in a pruned model, sorted."""

@@ -65,6 +65,8 @@ class StaticSystem(WordSystem):
 class StaticEncoder(Encoder):
     """One vector per word; a text is the mean of its words."""
 
+    default_pool = "sif"
+
     def __init__(self, vocab_size: int, width: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, width

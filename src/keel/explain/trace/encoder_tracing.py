@@ -26,16 +26,15 @@ from keel.explain.trace.head_kinds import (
 )
 from keel.explain.trace.tensor_recorder import TensorRecorder
 from keel.explain.trace.tensor_trace import TOP, TraceStep
-from keel.explain.trace.trace_inputs import EncoderInput, plain_input, sequence_labels
+from keel.explain.trace.trace_inputs import EncoderInput, plain_input, sequence_labels, vocabulary_ids
 from keel.explain.trace.transformer_kinds import TOKENS
 from keel.formats.folder_architecture import DETECTION_HEAD, NEXT_HEAD, WORD_HEAD
 from keel.model import MASK, Candidate, Model
 from keel.nn.encoder import EncoderOutput
-from keel.nn.pooling import pool_tokens
+from keel.nn.pooling import pool_tokens, sif_weights
 from keel.nn.transformer_blocks import ACTIVATIONS
 from keel.systems.bert import BertPretraining
 from keel.systems.electra import ElectraPretraining
-from keel.text_vectors import MEAN
 
 MAX_ATTENDED = 3
 """Tokens that an explanation names for a layer."""
@@ -104,8 +103,13 @@ def _finish_pass(
         recorder.add(DETECTION_LOGITS, logits)
         recorder.add(DETECTION_PROBABILITIES, logits.sigmoid())
     elif not paired:
-        pooling = model.sentence_pooling or MEAN
-        vector = pool_tokens(output.top, batch, pooling.pool)
+        pooling = model.default_pooling
+        if pooling.sif:
+            known = sif_weights(model.encoder.vocab_size, model.tokenizer.special_ids).to(model.device)
+            weights = known[vocabulary_ids(batch), None]  # the last one for a word beyond the vocabulary, -1
+            vector = (weights * output.top).sum(1) / weights.sum(1)
+        else:
+            vector = pool_tokens(output.top, batch, pooling.pool)
         recorder.add(TEXT_VECTOR, F.normalize(vector) if pooling.normalize else vector)
     elif _predicts_next(model):
         assert isinstance(objective, BertPretraining)
