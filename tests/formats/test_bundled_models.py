@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining
 
 import keel
 from keel.api import model_loading
 from keel.api.comparison_rows import resolve_rows
 from keel.api.model_loading import DEFAULTS, default_model
 from keel.cli import main
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.events import ignore
 from keel.formats.bundled_models import FOLDER, bundled_models, locate
+from keel.systems.capabilities import CausalLM
+from keel.systems.electra import ElectraPretraining
 
 MOST_BYTES = {
     "english": 28e6,
@@ -93,6 +96,12 @@ def test_the_chinese_encoder_fills_masks_by_default(capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert out.split()[1] == "京"
     assert "model: chinese, which comes with Keel; choose another one with --model" in err
+
+
+def test_the_english_models_fill_masks_and_write_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Paris" in [each.word for each in keel.fill("The capital of France is [MASK].")[0]]
+    assert main(["generate", "The city of Berlin", "--tokens", "8", "--seed", "1"]) == 0
+    assert "model: english-gpt, which comes with Keel" in capsys.readouterr().err
 
 
 def test_texts_are_embedded_and_compared_without_a_model() -> None:
@@ -244,6 +253,23 @@ def test_a_converted_copy_has_equal_outputs_in_transformers(tmp_path: Path) -> N
         probabilities = theirs(torch.tensor([ids])).logits[0, position].softmax(-1)
     for word, probability in ours.fill(CHINESE, top=3)[0]:
         assert float(probabilities[ours.tokenizer.encode(word).ids[0]]) == pytest.approx(probability, abs=1e-5)
+
+
+def test_converted_english_copies_have_equal_outputs_in_transformers(tmp_path: Path) -> None:
+    text = "The quick brown fox jumps over the lazy dog."
+    for name, kind in (("english", AutoModelForPreTraining), ("english-gpt", AutoModelForCausalLM)):
+        keel.convert(name, tmp_path / name)
+        ours = keel.Model.load(name, device="cpu")
+        ids = torch.tensor([ours.system.build_inputs(ours.tokenizer, ours.tokenizer.encode(text).ids).ids])
+        with torch.inference_mode():
+            theirs = kind.from_pretrained(tmp_path / name)(ids).logits
+            batch = TokenBatch.pad(ids.tolist())
+            if isinstance(ours.objective, ElectraPretraining):
+                found = ours.objective.detect(batch)
+            else:
+                assert isinstance(ours.objective, CausalLM)
+                found = ours.objective.logits_at(ids, torch.arange(ids.numel()))[None]
+        torch.testing.assert_close(found, theirs, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
