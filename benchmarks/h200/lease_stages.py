@@ -27,7 +27,6 @@ class Sizes:
     tuning_seeds: int = 5
     tuning_jobs: int = 12
     tuning_epochs: float = 0
-    contrast_batch: int = 512
     segmented_lines: int = 0
     real: str = "en_wikinews.txt.xz"
     system: tuple[str, ...] = ()
@@ -37,9 +36,9 @@ class Sizes:
     """Examples to read of each file of labelled data; 0: all."""
 
 
-FULL = Sizes(steps={"english": 5000, "sentences": 400, "english-gpt": 2400})
+FULL = Sizes(steps={"english": 5000, "english-gpt": 2400})
 TINY = Sizes(
-    steps={"english": 12, "sentences": 6, "english-gpt": 12},
+    steps={"english": 12, "english-gpt": 12},
     questions=24,
     question_epochs=1,
     seeds=2,
@@ -47,7 +46,6 @@ TINY = Sizes(
     tuning_seeds=1,
     tuning_jobs=1,
     tuning_epochs=0.02,
-    contrast_batch=8,
     segmented_lines=20,
     system=("--system.layers", "2", "--system.width", "192", "--batch", "8", "--threads", "1", "--device", "cpu"),
     device="cpu",
@@ -139,48 +137,32 @@ def pretrain(name: str, recipe: str, tokenizer: str) -> Commands:
     return commands
 
 
-VARIANTS = {
-    "a": {"weight": 5},
-    "b": {"weight": 20},
-    "c": {"weight": 5, "adjacent": 0.5},
-    "d": {"weight": 5, "lr": 1e-3},
-}
-"""Settings of the contrast, of which the best on STS-B dev is kept."""
-
-
-def contrast(variant: str) -> Commands:
+def score(name: str) -> Commands:
     def commands(paths: Paths, sizes: Sizes) -> list[Command]:
-        given = ["--steps", sizes.steps["sentences"], "--batch", sizes.contrast_batch, "--device", sizes.device]
-        out = paths.model(f"sentences-{variant}")
-        settings = [f"--{name}={value}" for name, value in VARIANTS[variant].items()]
-        return [script("h200/contrastive.py", paths.model("english"), out, *paths.texts, *given, *settings)]
+        out = paths.work / f"{name}.scores.jsonl"
+        given = ["--tasks", paths.tasks, "--out", out]
+        return [script("h200/model_scores.py", "encoder", paths.bundled(name), *given)]
 
     return commands
 
 
-def choose_sentences(paths: Paths, sizes: Sizes) -> list[Command]:
-    models = [paths.model(f"sentences-{variant}") for variant in VARIANTS]
-    out = paths.work / "sentences.scores.jsonl"
-    given = ["--tasks", paths.tasks, "--best", paths.model("english-sentences"), "--out", out]
-    return [script("h200/model_scores.py", "encoder", *models, *given)]
+def fine_tune(paths: Paths, sizes: Sizes, name: str, flags: Command) -> list[Command]:
+    """Fine-tune a model of this queue, quantised, or the one in the package."""
+    trained = paths.bundled(name)
+    folder = trained if (trained / "config.json").exists() else paths.model(name)
+    convert = [] if (folder / "config.json").exists() else [python("-m", "keel", "convert", name, folder)]
+    given = ["--tasks", paths.tasks, "--jobs", str(sizes.tuning_jobs), *flags]
+    return [*convert, script("h200/encoder.py", "tune", folder, *given)]
 
 
-def score(*names: str) -> Commands:
+def tune(name: str, *data_sets: str, seeds: int) -> Commands:
+    """Fine-tune with the settings that encoder.py has for each data set."""
+
     def commands(paths: Paths, sizes: Sizes) -> list[Command]:
-        models = [paths.bundled(name) for name in names]
-        out = paths.work / f"{names[0]}.scores.jsonl"
-        return [script("h200/model_scores.py", "encoder", *models, "--tasks", paths.tasks, "--out", out)]
-
-    return commands
-
-
-def tune(model: str, *names: str, seeds: int = 0, bundled: bool = False) -> Commands:
-    def commands(paths: Paths, sizes: Sizes) -> list[Command]:
-        folder = paths.bundled(model) if bundled else paths.model(model)
-        chosen = names or sizes.tuning_names
-        given = ["--names", *chosen, "--jobs", sizes.tuning_jobs, "--epochs", sizes.tuning_epochs]
-        count = min(seeds or sizes.tuning_seeds, sizes.tuning_seeds)
-        return [script("h200/encoder.py", "tune", folder, "--tasks", paths.tasks, *given, "--seeds", *range(count))]
+        chosen = data_sets or sizes.tuning_names
+        count = [*map(str, range(min(seeds, sizes.tuning_seeds)))]
+        flags = ["--names", *chosen, "--epochs", str(sizes.tuning_epochs), "--seeds", *count]
+        return fine_tune(paths, sizes, name, flags)
 
     return commands
 
@@ -194,15 +176,15 @@ SWEEP = {
 """Settings that the defaults of keel finetune are compared with."""
 
 
-def sweep(model: str) -> Commands:
+def sweep(name: str) -> Commands:
     """The defaults with three seeds, and each of the settings with one."""
 
     def commands(paths: Paths, sizes: Sizes) -> list[Command]:
         names = [*sizes.tuning_names, *(["CoNLL-2003"] if sizes.tuning_names == GLUE else [])]
-        given = [paths.bundled(model), "--tasks", paths.tasks, "--names", *names, "--jobs", sizes.tuning_jobs]
-        tuned = [script("h200/encoder.py", "tune", *given, "--defaults", "--label", "defaults", "--seeds", 0, 1, 2)]
+        flags = ["--names", *names, "--defaults", "--label", "defaults", "--seeds", "0", "1", "2"]
+        tuned = fine_tune(paths, sizes, name, flags)
         for label, settings in SWEEP.items():
-            tuned += [script("h200/encoder.py", "tune", *given, "--label", label, "--set", *settings)]
+            tuned += [fine_tune(paths, sizes, name, ["--names", *names, "--label", label, "--set", *settings])[-1]]
         return tuned
 
     return commands
@@ -214,13 +196,6 @@ def score_gpt(paths: Paths, sizes: Sizes) -> list[Command]:
     return [script("h200/model_scores.py", "gpt", paths.bundled("english-gpt"), *given)]
 
 
-def tune_chinese(paths: Paths, sizes: Sizes) -> list[Command]:
-    """The bundled model, as a folder."""
-    model = paths.model("chinese")
-    convert = [] if (model / "config.json").exists() else [python("-m", "keel", "convert", "chinese", model)]
-    return [*convert, *tune("chinese", "MSRA, CRF", seeds=3)(paths, sizes)]
-
-
 def segment(paths: Paths, sizes: Sizes) -> list[Command]:
     """The bundled Chinese encoder on PKU's words."""
     given = ["--data", f"{paths.tasks}/zh", "--device", sizes.device, "--seeds", *range(sizes.seeds)]
@@ -229,43 +204,29 @@ def segment(paths: Paths, sizes: Sizes) -> list[Command]:
     return [script("segmentation.py", "chinese", *given, *lines, *settings)]
 
 
+def tuned(name: str) -> tuple[str, ...]:
+    """The results of `fine_tune`."""
+    return f"bundled/{name}*.jsonl", f"models/{name}*.jsonl"
+
+
 STAGES = (
     Stage("english", pretrain("english", "english.toml", "english"), ("tasks", "text"), bundled=("english",)),
-    *(Stage(f"sentences-{name}", contrast(name), after=("english",), share=0.3) for name in VARIANTS),
-    Stage(
-        "english-sentences", choose_sentences, after=tuple(f"sentences-{name}" for name in VARIANTS), share=0.1,
-        bundled=("english-sentences",), results=("sentences.scores.jsonl",),
-    ),
-    Stage(
-        "english-scores", score("english", "english-sentences"), after=("english-sentences",), share=0.1,
-        results=("english.scores.jsonl",),
-    ),
-    Stage(
-        "english-tuned", tune("english-sentences", bundled=True), after=("english-sentences",), share=0.2,
-        results=("bundled/english-sentences.jsonl",),
-    ),
+    Stage("english-scores", score("english"), after=("english",), share=0.1, results=("english.scores.jsonl",)),
+    Stage("english-tuned", tune("english", seeds=5), after=("english",), share=0.3, results=tuned("english")),
     Stage(
         "english-gpt", pretrain("english-gpt", "english-gpt.toml", "english-gpt"), ("tasks", "text"),
-        after=("english",), bundled=("english-gpt",),
-    ),
-    Stage(
-        "entities", tune("english-sentences", "CoNLL-2003", "CoNLL-2003, CRF", seeds=3, bundled=True),
-        after=("english-tuned",), share=0.3, results=("bundled/english-sentences.jsonl",),
+        bundled=("english-gpt",),
     ),
     Stage("gpt-scores", score_gpt, after=("english-gpt",), share=0.3, results=("english-gpt.scores.jsonl",)),
-    Stage("chinese-entities", tune_chinese, ("tasks", "chinese"), after=("english-tuned",), share=0.3,
-          results=("models/chinese.jsonl",)),
-    Stage("segmentation", segment, ("tasks", "chinese"), after=("english-tuned",), share=0.3),
-    Stage(
-        "plain-tuned", tune("english", bundled=True), after=("english-tuned",), share=0.3,
-        results=("bundled/english.jsonl",),
-    ),
-    Stage(
-        "sweep", sweep("english-sentences"), after=("english-tuned",), share=0.3,
-        results=("bundled/english-sentences.*.jsonl",),
-    ),
-    Stage("answers", answers, ("tasks", "answers"), after=("english-tuned",), share=0.3, results=("answers/*.json",)),
-    Stage("english-weights", lambda paths, sizes: [], after=("english-sentences",), share=0.0,
+    Stage("entities", tune("english", "CoNLL-2003", "CoNLL-2003, CRF", seeds=3), ("tasks",), share=0.4,
+          results=tuned("english")),
+    Stage("chinese-entities", tune("chinese", "MSRA, CRF", seeds=3), ("tasks", "chinese"), share=0.4,
+          results=tuned("chinese")),
+    Stage("segmentation", segment, ("tasks", "chinese"), share=0.4),
+    Stage("sweep", sweep("english"), ("tasks",), share=0.5, results=tuned("english")),
+    Stage("sweep-gpt", sweep("english-gpt"), ("tasks",), share=0.5, results=tuned("english-gpt")),
+    Stage("answers", answers, ("tasks", "answers"), share=0.4, results=("answers/*.json",)),
+    Stage("weights", lambda paths, sizes: [], after=("english", "english-gpt"), share=0.0,
           folders=("english", "english-gpt")),
 )  # fmt: skip
 """In order of priority."""

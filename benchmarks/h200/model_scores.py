@@ -12,7 +12,6 @@ paragraphs beside 100 real ones.
 import argparse
 import json
 import random
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -28,7 +27,6 @@ from keel.data.text_files import open_text
 T = TypeVar("T")
 PARAGRAPHS = 100
 WORDS = 80
-DEV = "STS-B dev, cosine"
 
 
 def capitals(model: keel.Model, tasks: Path, count: int = 100) -> dict[str, Any]:
@@ -57,7 +55,8 @@ def country_capitals(path: Path) -> Iterator[tuple[str, str]]:
 
 def sentence_similarity(model: keel.Model, tasks: Path) -> Iterator[dict[str, Any]]:
     """dev with its labels, which an unsupervised model has not used; test with those of its Chinese translation."""
-    for part, pairs in ((DEV, read_dev(tasks)), ("STS-B test, labels rounded, cosine", read_test(tasks))):
+    parts = {"STS-B dev, cosine": read_dev(tasks), "STS-B test, labels rounded, cosine": read_test(tasks)}
+    for part, pairs in parts.items():
         first, second, gold = zip(*pairs, strict=True)
         one, two = (model.encode([*texts]) for texts in (first, second))
         cosines = (one * two).sum(1) / ((one**2).sum(1) * (two**2).sum(1)) ** 0.5
@@ -136,24 +135,18 @@ def main() -> None:
     parser.add_argument("--real", type=Path, help="a text with real paragraphs")
     parser.add_argument("--stride", type=int, default=256)
     parser.add_argument("--out", type=Path, help="a file of the results, written when all are there")
-    parser.add_argument("--best", type=Path, help="copy the model that is best on STS-B dev to this folder")
     options = parser.parse_args()
     lines = ""
-    embedded: dict[Path, float] = {}
     for path in options.models:
         model = keel.Model.load(path)
         found: list[dict[str, Any]] = []
         if options.kind == "encoder":
             found += [capitals(model, options.tasks), *sentence_similarity(model, options.tasks)]
-            embedded[path] = next(each["spearman"] for each in found if each["score"] == DEV)
         else:
             found += [diversity(model, options.real)] if options.real else []
             found += [last_words(model, options.tasks), bits_per_byte(model, options.tasks, options.stride)]
         lines += "".join(json.dumps({"model": path.name, **each}) + "\n" for each in found)
     print(lines, end="")
-    if options.best:
-        shutil.rmtree(options.best, ignore_errors=True)
-        shutil.copytree(max(embedded, key=embedded.__getitem__), options.best, ignore=shutil.ignore_patterns("run"))
     if options.out:
         options.out.write_text(lines)
 
