@@ -164,7 +164,7 @@ def embed(
     on_event: OnEvent = ignore,
 ) -> np.ndarray | TokenVectors | list[TokenVectors]:
     """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context; by default, those of
-    the bundled encoder, or of the bundled word vectors where Keel comes with no encoder for the language."""
+    the bundled encoder in Chinese, and of the bundled word vectors in English."""
     given, one = text_inputs(texts, text_column=text_column, on_event=on_event)
     sample = " ".join(given[:LANGUAGE_SAMPLE])
     known = load_model(model or default_model("sentence embeddings", sample, on_event), on_event)

@@ -50,8 +50,8 @@ def nearest(
 ) -> list[Neighbor]:
     """The nearest neighbours of a word or, with `among`, the texts of a file or list nearest to a text.
 
-    By default, the vectors are those of the bundled word vectors, or of the bundled encoder with `among` (of the word
-    vectors, where Keel comes with no encoder for the language). `approximate` searches an HNSW index of the vocabulary,
+    By default, the vectors are those of the bundled word vectors, or of the bundled encoder with `among` in Chinese.
+    `approximate` searches an HNSW index of the vocabulary,
     which is built once and cached. `out` is the file of a figure: a page
     also shows a map of the neighbours.
     """
@@ -119,7 +119,7 @@ def similarity(first: str, second: str, *, model: ModelSource | None = None, on_
     """Cosine similarity of two words or two texts.
 
     By default, words are compared by the bundled word vectors, which are better at it, and texts by the bundled encoder
-    (by the word vectors, where Keel comes with no encoder for the language).
+    in Chinese and by the word vectors in English.
     """
     texts = [require_text(first, "the first text"), require_text(second, "the second text")]
     if model is None and (space := default_vectors(texts, on_event)):
