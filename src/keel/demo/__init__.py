@@ -58,7 +58,7 @@ BUNDLED_MASKS = (
 )
 """Texts for the bundled encoders."""
 PROMPT = "The city of Berlin"
-GENERATION = {"tokens": 80, "top_p": 0.9, "temperature": 0.8, "seed": 0}
+GENERATION = {"tokens": 69, "top_p": 0.9, "temperature": 0.8, "seed": 0}
 FEW_LABELS, FEW_TESTED = 250, 600
 CLASSIFIERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "onehot": ("onehot", {}),
