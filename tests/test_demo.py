@@ -11,7 +11,14 @@ import keel
 from keel import demo
 from keel.cli import main
 from keel.demo import docstrings as source
-from keel.demo.docstrings import Docstring, balanced, collect_docstrings, labelled_sentences, to_prose
+from keel.demo.docstrings import (
+    Docstring,
+    balanced,
+    collect_docstrings,
+    labelled_sentences,
+    shifted_sentences,
+    to_prose,
+)
 from keel.errors import Interrupted, KeelError, UsageError
 
 NUMPYDOC = """Return the sum of an array over an axis.
@@ -103,6 +110,31 @@ def test_no_labelled_sentence_is_in_both_splits() -> None:
     assert found == [[(one.sentences[1], "torch")], [(other.sentences[1], "torch")]]
 
 
+def test_half_of_the_sentences_have_two_adjacent_words_exchanged() -> None:
+    docstrings = made_up(100)
+    given = {held_out: shifted_sentences(docstrings, held_out=held_out) for held_out in (False, True)}
+    originals = {held_out: set() for held_out in given}
+    for held_out, pairs in given.items():
+        counts = Counter(label for _, label in pairs)
+        assert counts["swapped"] == pytest.approx(counts["original"], rel=0.3)
+        sentences = {text for each in docstrings if each.held_out == held_out for text in each.sentences}
+        for text, label in pairs:
+            same = [original for original in sentences if sorted(original.split()) == sorted(text.split())]
+            (original,) = same
+            originals[held_out].add(original)
+            moved = [n for n, (a, b) in enumerate(zip(text.split(), original.split(), strict=True)) if a != b]
+            assert moved == ([] if label == "original" else [moved[0], moved[0] + 1])
+            assert not {0, len(text.split()) - 1} & set(moved)
+    assert not originals[False] & originals[True]
+
+
+def test_a_shifted_sentence_of_both_splits_is_held_out() -> None:
+    shared = "This sentence is in every docstring of the package."
+    docstrings = [Docstring("torch", (shared, f"Sentence number {number} is right here now.")) for number in range(20)]
+    found = [{frozenset(text.split()) for text, _ in shifted_sentences(docstrings, held_out=h)} for h in (False, True)]
+    assert [frozenset(shared.split()) in texts for texts in found] == [False, True]
+
+
 def test_balanced_classes_and_disjoint_seeds() -> None:
     pairs = [(f"{label}{number}", label) for number in range(10) for label in "ab"]
     first, second = balanced(pairs, 3), balanced(pairs, 3, skip=3)
@@ -130,7 +162,16 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(demo, "VECTORS", {"word2vec": keel.Word2vec(width=8)})
     monkeypatch.setattr(demo, "WORDS", ("boat", "zebra"))
     monkeypatch.setattr(demo, "ANALOGIES", ("anchor - boat + bread",))
-    for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "NEW_SYSTEMS": ("onehot",)}.items():
+    one_epoch = {"onehot": demo.CLASSIFIERS["onehot"], "english": ("english (fine-tuned)", {"dev": None, "epochs": 1})}
+    monkeypatch.setattr(demo, "CLASSIFIERS", one_epoch)
+    for name, value in {
+        "LABELS": 30,
+        "TESTED": 60,
+        "SEEDS": 2,
+        "NEW_SYSTEMS": ("onehot",),
+        "FEW_LABELS": 20,
+        "FEW_TESTED": 40,
+    }.items():
         monkeypatch.setattr(demo, name, value)
     return folder
 
@@ -154,13 +195,22 @@ def test_demo_resumes_and_writes_a_page(small: Path) -> None:
     assert len(cells) == 4 * 2, "two seeds of one-hot counts, word vectors and two BERTs"
     assert kept.items() <= cells.items(), "finished cells are reused"
     assert [event["number"] for event in events if event["event"] == "act"] == [1, 2, 3] * 2
-    assert [event["number"] for event in events if event["event"] == "part"] == [*range(1, 9)] * 2
+    assert [event["number"] for event in events if event["event"] == "part"] == [*range(1, 11)] * 2
     assert sum(event["event"] == "evaluation" and event["step"] == 0 for event in events) == 1, "pre-trained once"
 
     html = page.read_text(encoding="utf-8")
     assert (small / "comparison" / "report.html").exists()
-    topics = "polyline", "anchor - boat + bread", "苏轼", "tokyo", "医", *TOPICS
-    for part in ("Part 8", "onehot", "word2vec", "bert-from-scratch", 'href="comparison/report.html"', *topics):
+    topics = (
+        "polyline",
+        "anchor - boat + bread",
+        "苏轼",
+        "tokyo",
+        "医",
+        "The city of Berlin",
+        "english (fine-tuned)",
+        *TOPICS,
+    )
+    for part in ("Part 10", "onehot", "word2vec", "bert-from-scratch", 'href="comparison/report.html"', *topics):
         assert part in html
     shown = [event["text"].strip() for event in events if event["event"] == "note"]
     assert shown[-1].startswith(f"Report: {page}")

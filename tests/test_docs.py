@@ -55,6 +55,12 @@ SHORTER = {
     "train.en train.zh --": "train.en train.zh --epochs 1 --",
     "couplets.tsv --size tiny": "couplets.tsv --size tiny --epochs 1",
     "--system.width 64 --system.dropout 0 --steps 200": "--system.width 64 --system.dropout 0 --steps 20",
+    # Bundled encoders are fine-tuned by the commands alone, in one epoch.
+    "fasttext english --train": "fasttext models/wiki --train",
+    "english-words english --train": "english-words models/wiki --train",
+    "chinese-words chinese --train": "chinese-words models/wiki --train",
+    'keel.finetune("english", ': 'keel.finetune("english-words", ',
+    'keel.finetune("chinese", ': 'keel.finetune("chinese-words", ',
     "word2vec msra/train.txt": "word2vec msra/train.txt --head.network_width 16 --window-ngrams 1000",
     # Chinese pages; `chinese` itself is fine-tuned in README.zh.md.
     "ernie wiki.txt --size mini": f"ernie wiki.txt {TINY}",

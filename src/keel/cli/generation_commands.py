@@ -40,7 +40,7 @@ from keel.tasks.answer import SpanAnswering
 DECODING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "beams", "best", "length_penalty")
 SHOWN_ANSWERS = 3
 """Spans that are printed."""
-CAUSAL_LM = model_flag("The folder of a causal language model.")
+CAUSAL_LM = model_flag("A causal language model; default: the bundled one for the language of the text.")
 
 
 class _Stream:
@@ -109,7 +109,7 @@ def _token_progress(options: Namespace, verb: Callable[..., Any]) -> str:
 
 @command(
     "use",
-    "PROMPT|FILE|- --model FOLDER",
+    "PROMPT|FILE|- [--model FOLDER]",
     argument("text", "PROMPT|FILE|-", "The prompt; or a file or stdin that contains it.", nargs="?", default=""),
     encoding_flag,
     CAUSAL_LM,
@@ -150,10 +150,13 @@ def generate(options: Namespace, console: Console) -> Answer:
 
 @command(
     "use",
-    "PASSAGE|FILE QUESTION --model FOLDER",
+    "PASSAGE|FILE QUESTION [--model FOLDER]",
     argument("text", "PASSAGE|FILE|-", "The passage to read.", nargs="?", default=""),
     argument("question", "QUESTION", "A question about it.", nargs="?", default=""),
-    model_flag("The folder of a model fine-tuned for --task answer, or of a causal language model."),
+    model_flag(
+        "A model fine-tuned for --task answer, or a causal language model; default: the bundled one for the language "
+        "of the text."
+    ),
     arguments_of(prompting.ask),
     encoding_flag,
     device_flags,
@@ -177,7 +180,7 @@ def ask(options: Namespace, console: Console) -> Answer:
 
 @command(
     "use",
-    "TEXT|FILE --model FOLDER",
+    "TEXT|FILE [--model FOLDER]",
     argument("text", "TEXT|FILE|-", "The text to summarize.", nargs="?", default=""),
     CAUSAL_LM,
     arguments_of(prompting.summarize),

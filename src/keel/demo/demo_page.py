@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import keel
-from keel.demo.docstrings import PACKAGES, Docstring, labelled_sentences
+from keel.demo.docstrings import PACKAGES, Docstring, labelled_sentences, shifted_sentences
 from keel.explain.nearest_neighbors import Neighbor
 from keel.model import Candidate
 from keel.report.charts import lines
@@ -26,7 +26,13 @@ class DemoResults:
 
     bundled_neighbors: dict[str, Queried]
     bundled_filled: list[Filled]
+    generated: tuple[str, str]
+    """A prompt and its continuation."""
     docstrings: list[Docstring]
+    few_labels: int
+    """Number of labels of the classifiers."""
+    classified: dict[str, keel.Scores]
+    """Scores of the classifiers by description."""
     neighbors: dict[str, Queried]
     tokenized: tuple[str, str]
     """A sentence and its subwords."""
@@ -56,7 +62,14 @@ def write_page(folder: Path, results: DemoResults) -> Path:
     page.section("Part 2: encoders that come with Keel")
     _filler_table(page, results.bundled_filled)
 
-    page.section("Part 3: the text")
+    page.section("Part 3: a language model that comes with Keel")
+    prompt, continuation = results.generated
+    page.text(
+        "A prompt, continued by sampling from english-gpt. Its sentences are grammatical; what they say is made up."
+    )
+    page.text(tag("strong", prompt), tag("span", continuation))
+
+    page.section("Part 4: the text")
     words = sum(len(sentence.split()) for docstring in docstrings for sentence in docstring.sentences)
     held = sum(docstring.held_out for docstring in docstrings)
     counts = {"words": words, "docstrings": len(docstrings), "held out for the test": held}
@@ -70,18 +83,34 @@ def write_page(folder: Path, results: DemoResults) -> Path:
     rows = [[package, f"{counted[package]:,}", tag("em", shown.get(package, ""))] for package in PACKAGES]
     page.table(["Package", "Docstrings", "Example"], rows)
 
-    page.section("Part 4: word vectors")
+    page.section("Part 5: fine-tuning with few labels")
+    tested = next(iter(results.classified.values())).count
+    page.text(
+        "Are two adjacent words of a sentence exchanged (bigram shift, a task of SentEval)? "
+        f"{results.few_labels:,} labelled sentences for training, {tested:,} from held-out docstrings for the test; in "
+        "half of them two words are exchanged, so that guessing has an accuracy of 0.500."
+    )
+    examples = dict(reversed([(label, text) for text, label in shifted_sentences(docstrings, held_out=False)]))
+    page.table(["Label", "Example"], [[label, tag("em", text)] for label, text in sorted(examples.items())])
+    rows = [[name, f"{scores.values[scores.main]}"] for name, scores in results.classified.items()]
+    page.table(["Classifier", "Accuracy (95% interval)"], rows)
+    page.text(
+        "Counts of words and the mean of word vectors do not contain the order of words, so that they cannot do better "
+        "than guessing. A pre-trained encoder reads each word in its context."
+    )
+
+    page.section("Part 6: word vectors")
     page.text(
         "Each word predicts the words around it, which gives a vector for each word. Words in similar contexts get "
         "similar vectors, and differences carry relations: sin is to sine what cos is to cosine."
     )
     _neighbor_tables(page, results.neighbors)
 
-    page.section("Part 5: the tokenizer")
+    page.section("Part 7: the tokenizer")
     sentence, subwords = tag("em", results.tokenized[0]), tag("code", results.tokenized[1])
     page.text(f"It has {len(base.tokenizer):,} subwords. ", sentence, " becomes ", subwords)
 
-    page.section("Part 6: pre-training")
+    page.section("Part 8: pre-training")
     log = (folder / "bert" / "run" / "log.jsonl").read_text(encoding="utf-8")
     events = [json.loads(line) for line in log.splitlines()]
     mask_rate = base.card.recipe["system"]["mask_rate"]
@@ -97,10 +126,10 @@ def write_page(folder: Path, results: DemoResults) -> Path:
     caption = "Masked language modelling loss in nats per masked token; lower is better."
     page.figure(lines(curves, across="steps", upward="masked language modelling loss"), caption)
 
-    page.section("Part 7: masked words")
+    page.section("Part 9: masked words")
     _filler_table(page, results.filled)
 
-    page.section("Part 8: the comparison")
+    page.section("Part 10: the comparison")
     page.text(
         f"{column.trained_on:,} labelled sentences for training, {len(column.examples):,} from held-out docstrings for "
         "the test; sentences that name a package are excluded, and all packages are equally frequent, so that guessing "

@@ -88,6 +88,29 @@ def labelled_sentences(docstrings: Iterable[Docstring], held_out: bool | None = 
     return sorted(fit, key=lambda pair: text_hash(pair[0]))
 
 
+def shifted_sentences(docstrings: Iterable[Docstring], *, held_out: bool) -> list[tuple[str, str]]:
+    """(sentence, "original" or "swapped") in a fixed order: in half of the sentences two adjacent words are exchanged
+    (bigram shift, Conneau et al., "What you can cram into a single vector", 2018). A sentence that is in a held-out and
+    in another docstring is held out."""
+    given = dict[str, bool]()
+    for docstring in docstrings:
+        for sentence in docstring.sentences:
+            given[sentence] = given.get(sentence, False) or docstring.held_out
+    pairs = []
+    for sentence in sorted(given, key=text_hash):
+        words = sentence.split()
+        if given[sentence] != held_out or not 6 <= len(words) <= 25:
+            continue
+        swap, position = divmod(text_hash(f"shift {sentence}"), 2)[::-1]
+        place = 1 + position % (len(words) - 3)  # neither the first nor the last word, which their form gives away
+        if not swap:
+            pairs.append((sentence, "original"))
+        elif words[place].lower() != words[place + 1].lower():
+            words[place : place + 2] = reversed(words[place : place + 2])
+            pairs.append((" ".join(words), "swapped"))
+    return pairs
+
+
 def balanced(pairs: Iterable[tuple[str, str]], each: int, skip: int = 0) -> list[tuple[str, str]]:
     """`each` pairs per label, after the first `skip`."""
     seen: Counter[str] = Counter()
