@@ -34,7 +34,7 @@ Refused = Callable[..., None]
         (["pretrain"], "give a system and a corpus"),
         (["finetune", "m", "x.tsv"], "--out"),
         (["finetune", "m", "x.tsv", "--out", "n", "--task", "clasify"], "did you mean 'classify'"),
-        (["fill", "a [MASK]"], "--model"),
+        (["fill", "Он не видел [MASK]."], "choose a model with --model"),
         (["fill", "a", "b", "--model", "m"], "one argument too many"),
         (["embed", "a", "--model", "m", "--pool", "none", "--out", "v.npy"], "--pool none"),
         (["evaluate", "m", "x.tsv", "--device", "gpux"], "device"),

@@ -208,7 +208,7 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("generate", "The", "--model", ngram, "--repetition-penalty", 0), 2, "--repetition-penalty must be")
     refused(run("generate", "The", "--model", ngram, "--stop", ""), 2, "--stop is empty")
     refused(run("generate", "Qwertz", "--model", ngram), 1, "all words of 'Qwertz' are unknown")
-    refused(run("generate", "The"), 2, "--model")
+    refused(run("generate", "你好"), 2, "choose a model with --model")
     refused(run("generate", "The", "--model", folder / "base"), 1, "bert does not generate text")
     refused(run("evaluate", ngram, folder / "train.tsv", "--length-penalty", 1), 2,
             "--length-penalty is for seq2seq models; ngram is a language model")  # fmt: skip

@@ -90,7 +90,7 @@ def test_last_words_and_choices_are_evaluated(ngram: Path, run: Run, tmp_path: P
 def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_path: Path) -> None:
     refused(run("ask", "", "Who?", "--model", ngram), 2, "the passage is empty")
     refused(run("ask", PASSAGE, "--model", ngram), 2, "there is no question")
-    refused(run("ask", PASSAGE, "Who?"), 2, "--model")
+    refused(run("ask", "水手修船。", "谁修船？"), 2, "choose a model with --model")
     without_task = run("ask", PASSAGE, "Who?", "--model", folder / "base")
     refused(
         without_task,
