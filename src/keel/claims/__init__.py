@@ -50,7 +50,7 @@ CLAIMS: dict[int, Claim] = {
     19: Claim("CBOW and skip-gram differ in variance, and matching helps", 0.5, word_vector_claims.variance),
     20: Claim("a static vector is the same in every context", 0.1, word_vector_claims.one_vector),
     21: Claim("one vector per word cannot distinguish senses", 0.1, word_vector_claims.no_senses),
-    23: Claim("five banks, three senses", 0.2, elmo_claims.five_banks),
+    23: Claim("five banks, three senses", 0.2, elmo_claims.five_banks, **MODEL),
     24: Claim("contextual embeddings: one vector per token", 0.2, elmo_claims.three_tokens),
     25: Claim("one layer cannot learn XOR, two with an activation can", 0.1, network_claims.exclusive_or),
     26: Claim("ten 5 x 5 convolutions shrink 240 to 200", 0.1, convolution_claims.shrinking_images),
