@@ -103,7 +103,7 @@ CLAIMS: dict[int, Claim] = {
     83: Claim("unicorns in the Andes: continuing a story", 2.0, generation_claims.story_of_unicorns),
     84: Claim("generated text can be detected", 2.0, generation_claims.detection),
     85: Claim("a pronoun attends to its person", 0.5, gpt_claims.pronouns, **MODEL),
-    86: Claim("heads attend to the first token as a sink", 2.0, gpt_claims.attention_sink, **MODEL),
+    86: Claim("heads attend to the first token as a sink", 0.2, attention_view_claims.attention_sink, **MODEL),
     87: Claim(
         "BERT is GPT without its mask, and ELMo with Transformers", 0.1, network_view_claims.same_blocks, **MODEL
     ),
