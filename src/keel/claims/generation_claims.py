@@ -154,28 +154,26 @@ TOPIC = "unicorn horn herd animal valley andes mountain scientist researcher dis
 def reading_by_size(say: Say, model: keel.Model | None = None) -> Verdict:
     """80: passage, question, "A:", zero-shot, for english-gpt and a smaller or given model."""
     rng = random.Random(0)
-    passages, found = [_passage(rng) for _ in range(PASSAGES)], {}
+    passages, found = [_passage(rng) for _ in range(PASSAGES)], list[tuple[int, keel.Score]]()
     for known in (model or pretrain_gpt(read_docstrings(say), say), keel.Model.load("english-gpt")):
-        prompts, choices = [], []
-        generated, correct = [], []
+        size, prompts, places, shares = parameter_count(known.encoder), [], [], []
         for passage, ((question, answer), *_) in passages:
             text = keel.ask(passage, question, model=known, tokens=6).text
-            generated.append(ENGLISH.f1(text, [answer]))
-            correct.append(answer)
-            choices += [f" {line.split()[-1][:-1]}" for line in passage.splitlines()]
+            if not shares:
+                say(f"{size:,} parameters: {question} ({answer}): {text!r:.60}")
+            shares.append(ENGLISH.f1(text, [answer]))
+            places.append([line.split()[-1][:-1] for line in passage.splitlines()])
             prompts += [f"{passage}\nQ: {question}\nA:"] * 3
-            if len(generated) == 1:
-                say(f"{question} ({answer}): {text!r:.60}")
-        scores = _log_probs(known, prompts, choices).reshape(-1, 3)
-        chosen = np.array(choices).reshape(-1, 3)[np.arange(PASSAGES), scores.argmax(1)]
-        size = parameter_count(known.encoder)
-        found[size] = mean_score(np.char.strip(chosen) == np.array(correct))
-        say(f"{size:,} parameters: F1 {fmean(generated):.2f}, most probable of three places right {found[size]:.1%}")
-    (smaller, one), (larger, two) = sorted(found.items())
+        choices = [f" {place}" for each in places for place in each]
+        chosen = _log_probs(known, prompts, choices).reshape(-1, 3).argmax(1)
+        right = [each[n] == answer for each, n, (_, ((_, answer), *_)) in zip(places, chosen, passages, strict=True)]
+        found.append((size, mean_score(np.array(right, float))))
+        say(f"{size:,} parameters: F1 {fmean(shares):.2f}, most probable of three places right {found[-1][1]:.1%}")
+    (smaller, one), (larger, two) = sorted(found, key=lambda each: each[0])
     return Verdict(
         True if (two.low or 0) > (one.high or 1) else False if (one.low or 0) > (two.high or 1) else None,
-        f"{one.value:.0%} with {smaller / 1e6:.1f} and {two.value:.0%} with {larger / 1e6:.1f} million parameters "
-        "(chance: 33%)",
+        f"the right place is the most probable of three in {one.value:.0%} with {smaller / 1e6:.1f} and in "
+        f"{two.value:.0%} with {larger / 1e6:.1f} million parameters (chance: 33%)",
     )
 
 
@@ -243,7 +241,7 @@ def poor_translation(say: Say) -> Verdict:
     return Verdict(
         correct < count / 4,
         f"{correct} of {count} words are correct, and the right one of {count} gains most in {ranked.value:.0%}: a "
-        "prompt shows the format, but cannot add words that were rare in the training text",
+        "prompt shows the format, but the words must have been learned in pre-training",
     )
 
 
