@@ -143,13 +143,16 @@ def _bits_per_byte(masked: keel.Model, causal: keel.Model) -> dict[str, float]:
     for text in PARAGRAPHS["en"]:
         start = text.index(" ", len(text) // 2)
         context, rest = (tokenizer.encode(part).ids for part in (text[:start], text[start:]))
-        ids, places = context + rest, range(len(context), len(context + rest))
-        with_right = [[*ids[:place], mask, *ids[place + 1 :]] for place in places]
-        without_right = [[*ids[:place], *[mask] * AHEAD] for place in places]
+        ids, scored = context + rest, range(len(context), len(context + rest))
+        with_right = [[*ids[:position], mask, *ids[position + 1 :]] for position in scored]
+        without_right = [[*ids[:position], *[mask] * AHEAD] for position in scored]
         for number, inputs in enumerate((with_right, without_right)):
             built = [masked.system.build_inputs(tokenizer, each).ids for each in inputs]
-            shift = built[0].index(mask) - places[0]
-            batch, positions = TokenBatch.pad(built), torch.tensor([[place + shift] for place in places])
+            shift = built[0].index(mask) - scored[0]
+            batch, positions = (
+                TokenBatch.pad(built),
+                torch.tensor([[position + shift] for position in scored]),
+            )
             with torch.inference_mode():
                 logits = masked.objective.eval().masked_logits(batch, positions)[:, 0, : len(tokenizer)]
             targets = torch.tensor(rest)

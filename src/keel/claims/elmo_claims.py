@@ -30,7 +30,7 @@ NEW = {
         "She opened a savings account at the bank.", "The bank refused to lend him any more cash.",
         "Thieves robbed the bank and fled with the cash.", "He owes the bank a large sum of interest.",
         "Our bank charges a fee for each payment.", "The clerk at the bank counted the notes twice.",
-        "My salary is paid into the bank every month.", "The bank lowered its interest rate on mortgages.",
+        "My salary is paid into the bank every month.", "The bank lowered its interest on mortgages.",
     ),
     "river": (
         "We sat on the bank and watched the boats drift past.", "The stream overflowed its bank after the storm.",

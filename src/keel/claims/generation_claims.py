@@ -156,19 +156,19 @@ def reading_by_size(say: Say, model: keel.Model | None = None) -> Verdict:
     rng = random.Random(0)
     passages, found = [_passage(rng) for _ in range(PASSAGES)], list[tuple[int, keel.Score]]()
     for known in (model or pretrain_gpt(read_docstrings(say), say), keel.Model.load("english-gpt")):
-        size, prompts, places, shares = parameter_count(known.encoder), [], [], []
+        size, prompts, locations, shares = parameter_count(known.encoder), [], [], []
         for passage, ((question, answer), *_) in passages:
             text = keel.ask(passage, question, model=known, tokens=6).text
             if not shares:
                 say(f"{size:,} parameters: {question} ({answer}): {text!r:.60}")
             shares.append(ENGLISH.f1(text, [answer]))
-            places.append([line.split()[-1][:-1] for line in passage.splitlines()])
+            locations.append([line.split()[-1][:-1] for line in passage.splitlines()])
             prompts += [f"{passage}\nQ: {question}\nA:"] * 3
-        choices = [f" {place}" for each in places for place in each]
+        choices = [f" {place}" for each in locations for place in each]
         chosen = _log_probs(known, prompts, choices).reshape(-1, 3).argmax(1)
-        right = [each[n] == answer for each, n, (_, ((_, answer), *_)) in zip(places, chosen, passages, strict=True)]
+        right = [each[n] == answer for each, n, (_, ((_, answer), *_)) in zip(locations, chosen, passages, strict=True)]
         found.append((size, mean_score(np.array(right, float))))
-        say(f"{size:,} parameters: F1 {fmean(shares):.2f}, most probable of three places right {found[-1][1]:.1%}")
+        say(f"{size:,} parameters: F1 {fmean(shares):.2f}, most probable of three locations right {found[-1][1]:.1%}")
     (smaller, one), (larger, two) = sorted(found, key=lambda each: each[0])
     return Verdict(
         True if (two.low or 0) > (one.high or 1) else False if (one.low or 0) > (two.high or 1) else None,
