@@ -149,10 +149,8 @@ def _bits_per_byte(masked: keel.Model, causal: keel.Model) -> dict[str, float]:
         for number, inputs in enumerate((with_right, without_right)):
             built = [masked.system.build_inputs(tokenizer, each).ids for each in inputs]
             shift = built[0].index(mask) - scored[0]
-            batch, positions = (
-                TokenBatch.pad(built),
-                torch.tensor([[position + shift] for position in scored]),
-            )
+            batch = TokenBatch.pad(built)
+            positions = torch.tensor([[position + shift] for position in scored])
             with torch.inference_mode():
                 logits = masked.objective.eval().masked_logits(batch, positions)[:, 0, : len(tokenizer)]
             targets = torch.tensor(rest)
