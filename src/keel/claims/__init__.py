@@ -142,7 +142,7 @@ CLAIMS: dict[int, Claim] = {
     ),
     134: Claim("ELMo gives up speed for quality", 0.5, layer_claims.speed_for_quality, timed=True),
     136: Claim("[CLS] represents a text without pooling", 1.0, feature_claims.pooling_of_texts, **MODEL_AND_DATA),
-    141: Claim("BERT needs labelled answers, GPT-2 none", 3.0, prompt_claims.labelled_and_zero_shot, **MODEL_AND_DATA),
+    141: Claim("BERT needs labelled answers, GPT-2 none", 5.0, prompt_claims.labelled_and_zero_shot, **MODEL_AND_DATA),
     143: Claim("attention is not all there is in BERT", 0.5, ablation_claims.more_than_attention, **MODEL),
     144: Claim("one space has several kinds of similarity", 0.3, similarity_claims.several_similarities),
     145: Claim("examples in the prompt help", 0.5, prompt_claims.examples_in_prompt, **MODEL),
