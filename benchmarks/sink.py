@@ -15,8 +15,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import torch
+
 import keel
-from keel.claims.gpt_claims import first_token_attention
+from keel.claims.measures import recorded_attention
 from keel.data.text_files import open_text
 from keel.systems.gpt import Gpt
 
@@ -66,6 +68,19 @@ def main() -> None:
         listed = ", ".join(f"{loss:.4f}" for loss in losses)
         name, extra = ("with", f"{before:.1%}") if sink else ("without", "")
         print(f"| {name} | {fmean(losses):.4f}{spread} | {listed} | {first:.1%} | {even:.1%} | {extra} |", flush=True)
+
+
+def first_token_attention(model: keel.Model, text: str) -> tuple[float, float, float] | None:
+    """Mean attention of the tokens from the sixteenth on, over heads and layers, on the first position, on the first
+    token, and on any token if uniform; None for short texts."""
+    ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.max_length]
+    _, seen = recorded_attention(model, ids)
+    sink = seen[0].shape[-1] - len(ids)
+    late = torch.stack(seen).float().cpu()[:, :, sink + 16 :]  # [layers, heads, late positions, positions]
+    even = torch.arange(sink + 17, sink + len(ids) + 1).float().reciprocal().mean()
+    if not late.shape[2]:
+        return None
+    return float(late[..., 0].mean()), float(late[..., sink].mean()), float(even)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from keel import claims
 from keel.claims import (
     CLAIMS,
     ablation_claims,
+    bert_claims,
     head_claims,
     layer_claims,
     similarity_claims,
@@ -31,6 +32,7 @@ from keel.claims.claim import Picture, Say, Verdict
 from keel.claims.example_texts import Language
 from keel.claims.opinion_texts import OPINIONS, generate_opinions
 from keel.claims.probing_claims import mean_layer_of_gains
+from keel.claims.prompt_claims import RELATIONS
 from keel.cli import main
 from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import Docstring
@@ -487,7 +489,7 @@ def test_contradictory_spans_of_a_given_model(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("number", [81, 82, 83, 84])
+@pytest.mark.parametrize("number", [80, 81, 82, 83, 84])
 @pytest.mark.usefixtures("_small_gpt")
 def test_claims_about_generation(number: int) -> None:
     verdict = claims.run(number)
@@ -505,6 +507,28 @@ def _small_gpt(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: 
     model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
     monkeypatch.setattr("keel.claims.generation_claims.read_docstrings", lambda say: docstrings)
     monkeypatch.setattr("keel.claims.generation_claims.pretrain_gpt", lambda docstrings, say: model)
+    monkeypatch.setattr(keel.Model, "load", lambda name: model)
+
+
+def test_examples_in_the_prompt_of_an_untrained_model() -> None:
+    torch.manual_seed(0)
+    system = keel.Gpt(layers=1, width=16, head_dim=16, max_positions=64, sequence_length=64)
+    words = {word for pairs in RELATIONS.values() for pair in pairs.split(", ") for word in pair.split()}
+    tokenizer = keel.Tokenizer.from_words([*sorted(words), "=", ";"])
+    encoder = system.build_encoder(len(tokenizer))
+    model = keel.Model(
+        system=system, encoder=encoder, tokenizer=tokenizer, objective=system.build_objective(encoder, tokenizer).eval()
+    )
+    verdict = claims.run(145, model=model)
+    assert verdict is not None
+    assert not verdict.holds
+    assert [row.partition(":")[0] for row in verdict.rows] == ["k = 0", "k = 1", "k = 2", "k = 4", "k = 4"]
+
+
+def test_masks_are_predicted_independently() -> None:
+    models = keel.Model.load("english"), keel.Model.load("english-gpt")
+    product, chained, written = bert_claims._city_shares(*models, bert_claims.CITY_TEXTS[0])
+    assert 0.1 < product < 0.5 < 0.9 < min(chained, written) <= 1
 
 
 def test_pages_of_claims_and_their_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ CLAIMS: dict[int, Claim] = {
     19: Claim("CBOW and skip-gram differ in variance, and matching helps", 0.5, word_vector_claims.variance),
     20: Claim("a static vector is the same in every context", 0.1, word_vector_claims.one_vector),
     21: Claim("one vector per word cannot distinguish senses", 0.1, word_vector_claims.no_senses),
-    23: Claim("five banks, three senses", 0.2, elmo_claims.five_banks),
+    23: Claim("five banks, three senses", 0.2, elmo_claims.five_banks, **MODEL),
     24: Claim("contextual embeddings: one vector per token", 0.2, elmo_claims.three_tokens),
     25: Claim("one layer cannot learn XOR, two with an activation can", 0.1, network_claims.exclusive_or),
     26: Claim("ten 5 x 5 convolutions shrink 240 to 200", 0.1, convolution_claims.shrinking_images),
@@ -97,13 +97,13 @@ CLAIMS: dict[int, Claim] = {
     77: Claim("unidirectional models are worse at reading comprehension", 0.5, gpt_claims.unidirectional_reading),
     78: Claim("潮水 → 退了 → 就: causal attention by hand", 0.1, gpt_claims.by_hand),
     79: Claim("ELMo < GPT < BERT < GPT-2 < GPT-3 in size", 0.1, gpt_claims.sizes),
-    80: Claim("larger models answer better zero-shot", 8.0, generation_claims.reading_by_size),
+    80: Claim("larger models answer better zero-shot", 2.0, generation_claims.reading_by_size, **MODEL),
     81: Claim("summaries by TL;DR: look random", 2.0, generation_claims.short_summaries),
-    82: Claim("few-shot translation is poor", 2.0, generation_claims.poor_translation),
+    82: Claim("few-shot translation is poor", 0.5, generation_claims.poor_translation),
     83: Claim("unicorns in the Andes: continuing a story", 2.0, generation_claims.story_of_unicorns),
     84: Claim("generated text can be detected", 2.0, generation_claims.detection),
     85: Claim("a pronoun attends to its person", 0.5, gpt_claims.pronouns, **MODEL),
-    86: Claim("heads attend to the first token as a sink", 2.0, gpt_claims.attention_sink, **MODEL),
+    86: Claim("heads attend to the first token as a sink", 0.2, attention_view_claims.attention_sink, **MODEL),
     87: Claim(
         "BERT is GPT without its mask, and ELMo with Transformers", 0.1, network_view_claims.same_blocks, **MODEL
     ),
@@ -115,7 +115,7 @@ CLAIMS: dict[int, Claim] = {
     99: Claim("Q, K and V when BERT predicts a masked word", 0.2, attention_claims.masked_word_attention),
     100: Claim("BERT learns from more text than GPT", 2.0, pretraining_claims.size_of_corpora),
     101: Claim("in a bidirectional stack a word would see itself", 0.1, bert_claims.sees_itself),
-    102: Claim("limits of BERT: [MASK], independent predictions, length", 0.2, bert_claims.limits),
+    102: Claim("limits of BERT: [MASK], independent predictions, length", 0.3, bert_claims.limits),
     107: Claim(
         "end before start may mean that there is no answer", 0.5, answer_claims.end_before_start, **MODEL_AND_DATA
     ),
@@ -142,10 +142,10 @@ CLAIMS: dict[int, Claim] = {
     ),
     134: Claim("ELMo gives up speed for quality", 0.5, layer_claims.speed_for_quality, timed=True),
     136: Claim("[CLS] represents a text without pooling", 1.0, feature_claims.pooling_of_texts, **MODEL_AND_DATA),
-    141: Claim("BERT needs labelled answers, GPT-2 none", 0.5, prompt_claims.labelled_and_zero_shot, **MODEL_AND_DATA),
+    141: Claim("BERT needs labelled answers, GPT-2 none", 5.0, prompt_claims.labelled_and_zero_shot, **MODEL_AND_DATA),
     143: Claim("attention is not all there is in BERT", 0.5, ablation_claims.more_than_attention, **MODEL),
     144: Claim("one space has several kinds of similarity", 0.3, similarity_claims.several_similarities),
-    145: Claim("examples in the prompt help", 0.3, prompt_claims.examples_in_prompt, **MODEL),
+    145: Claim("examples in the prompt help", 0.5, prompt_claims.examples_in_prompt, **MODEL),
 }
 """Claims by their number in the project's checklist; docs/claims/ has a page for each."""
 

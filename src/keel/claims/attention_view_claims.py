@@ -2,12 +2,15 @@
 
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import numpy as np
+import torch
 
 import keel
 from keel.claims.claim import Say, Verdict
 from keel.claims.example_texts import PARAGRAPHS, Language, model_and_language, untrained_twin
+from keel.claims.measures import join_values, recorded_attention
 from keel.events import pluralize
 from keel.explain.attention_weights import Attention
 from keel.report.attention_charts import attention_lines, head_grid
@@ -146,34 +149,63 @@ def pronoun_and_occupation(say: Say, model: keel.Model) -> Verdict:
     )
 
 
-def sinks_by_layer(say: Say, model: keel.Model) -> Verdict:
+def attention_sink(say: Say, model: keel.Model | None = None) -> Verdict:
     """86: attention to the first token and to [SEP] in every layer, of texts of some 60 tokens."""
+    if model is not None:
+        return _sinks_by_layer(say, model, "")
+    encoder, causal = (_sinks_by_layer(say, keel.Model.load(name), name) for name in ("english", "english-gpt"))
+    return Verdict(causal.holds, f"english-gpt: {causal.figures}; english: {encoder.figures}")
+
+
+def _sinks_by_layer(say: Say, model: keel.Model, name: str) -> Verdict:
     model, language = model_and_language(model, say)
     views = [keel.attention(text, model=model) for text in PARAGRAPHS[language]]
-    first, separator = (
-        np.mean([getattr(view, name).mean(1) for view in views], 0)
-        for name in ("first_token_shares", "separator_shares")
-    )
+    shares = {"the first token": np.mean([view.first_token_shares.mean(1) for view in views], 0)}
+    if views[0].separators:
+        shares = {views[0].keys[0]: shares["the first token"]}
+        shares[views[0].keys[-1]] = np.mean([view.separator_shares.mean(1) for view in views], 0)
     heads = np.mean([view.first_token_shares for view in views], 0)
     uniform = float(np.mean([view.uniform_shares[0] for view in views]))
-    names = views[0].keys[0], views[0].keys[-1]
-    for number, shares in enumerate(zip(first, separator, strict=True), 1):
-        most = f"most in one head {heads[number - 1].max():.0%}"
-        say(f"layer {number}: {names[0]} {shares[0]:.1%} ({most}), {names[1]} {shares[1]:.1%}")
-    numbers = range(1, len(first) + 1)
-    curves = {
-        name: [*zip(numbers, (100 * each).tolist(), strict=True)]
-        for name, each in zip(names, (first, separator), strict=True)
-    }
+    if isinstance(model.system, keel.Gpt):
+        values = np.mean([_value_lengths(model, text) for text in PARAGRAPHS[language]], 0)
+        say(f"{name}: length of the first token's values, relative to the others, by layer: {join_values(values)}")
+    for index, most in enumerate(heads.max(1)):
+        found = [f"{key} {each[index]:.1%}" for key, each in shares.items()]
+        found[0] += f" (most in one head {most:.0%})"
+        say(f"{name} layer {index + 1}: {', '.join(found)}".strip())
+    curves = {key: [*enumerate((100 * each).tolist(), 1)] for key, each in shares.items()}
     caption = (
-        f"Share of attention, the mean over the heads of each layer of {views[0].model}, to {names[0]} and to "
-        f"{names[1]}; uniform attention would be {uniform:.1%}."
+        f"Share of attention, the mean over the heads of each layer of {views[0].model}, to {' and to '.join(shares)}; "
+        f"uniform attention would be {uniform:.1%}."
     )
-    say.picture(lines(curves, across="layer", upward="% of the attention"), caption)
+    say.picture(lines(curves, across="layer", upward="% of the attention"), caption, name)
+    if isinstance(model.system, keel.Gpt):
+        before, after = np.mean([_shares_after_start(model, text) for text in PARAGRAPHS[language]], 0)
+        say(f"{name} with a start token before the text: {before:.1%} to it, {after:.1%} to the token after it".strip())
     large = int((heads >= FOCUSED).sum())
+    means = ", ".join(f"{key} {each.mean():.1%}" for key, each in shares.items())
     return Verdict(
         large >= heads.size / 4,
-        f"{large} of {pluralize(heads.size, 'head')} have at least {FOCUSED:.0%} of their attention on the first "
-        f"token, {names[0]} (uniform {uniform:.1%}); in the mean of all heads it gets {first.mean():.1%}, {names[1]} "
-        f"{separator.mean():.1%}",
+        f"{large} of {pluralize(heads.size, 'head')} have at least {FOCUSED:.0%} of their attention on the first token "
+        f"(uniform {uniform:.1%}); in the mean of all heads {means}",
     )
+
+
+def _value_lengths(model: keel.Model, text: str) -> list[float]:
+    """For each layer of a GPT, the length of the first token's value vectors divided by the mean of the others'."""
+    output, seen = recorded_attention(model, model.tokenizer.encode(text).ids)
+    blocks: list[Any] = model.encoder.blocks()
+    found = []
+    with torch.no_grad():
+        for block, inputs, weights in zip(blocks, output.layers, seen, strict=False):
+            value = block.attention.qkv(block.attention_norm(inputs))[0].chunk(3, -1)[2]
+            lengths = value.unflatten(-1, (len(weights), -1)).norm(dim=-1)  # [time, heads]
+            found.append(float((lengths[0] / lengths[1:].mean(0)).mean()))
+    return found
+
+
+def _shares_after_start(model: keel.Model, text: str) -> tuple[float, float]:
+    """Mean attention of all later tokens to the start token of a GPT and to the token after it."""
+    _, seen = recorded_attention(model, [model.tokenizer.end_id, *model.tokenizer.encode(text).ids])
+    late = torch.stack(seen)[:, :, 2:]
+    return float(late[..., 0].mean()), float(late[..., 1].mean())

@@ -7,16 +7,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
 import keel
 from keel.claims.attention_claims import CAPITAL_SENTENCES
 from keel.claims.claim import Say, Verdict
+from keel.claims.example_texts import PARAGRAPHS
 from keel.claims.measures import accuracy, batch_of, linear_probe
 from keel.claims.small_models import (
-    TINY,
-    TINY_GPT,
     finetuned_scores,
     learn_docstrings,
     learn_sentences,
@@ -24,12 +24,23 @@ from keel.claims.small_models import (
     read_docstrings,
 )
 from keel.data.documents import Documents
+from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import Docstring
 from keel.explain.zero_shot import next_token_model
-from keel.generation.likelihood import continuation_likelihoods, encode_continuations
+from keel.generation.likelihood import continuation_log_probs, encode_continuations
 from keel.systems.bert import BertEncoder
+from keel.systems.capabilities import MaskedLM
 from keel.training.loss_totals import validation_loss
 
+AHEAD = 3
+"""Masks at the end of a text that a masked language model continues: with one alone it expects the end."""
+CITIES = [("New", "York"), ("Los", "Angeles"), ("San", "Francisco"), ("Las", "Vegas"), ("Hong", "Kong"),
+          ("Buenos", "Aires"), ("Tel", "Aviv"), ("Cape", "Town"), ("Santa", "Fe"), ("Rio", "Grande")]  # fmt: skip
+CITY_TEXTS = (
+    "She lives in [MASK] [MASK] now.", "He was born in the city of [MASK] [MASK] in 1950.",
+    "The train from [MASK] [MASK] was late.", "They moved to [MASK] [MASK] last year.",
+    "The mayor of [MASK] [MASK] opened the museum.",
+)  # fmt: skip
 Pairs = list[tuple[str, str, str]]
 TOPICS = ("boat anchor sail harbour wave captain", "bread oven soup recipe cake cook",
           "judge case verdict court law witness", "rose orchard field hive tree farmer")  # fmt: skip
@@ -82,36 +93,73 @@ def sees_itself(say: Say) -> Verdict:
 
 
 def limits(say: Say) -> Verdict:
-    """102: [MASK] mismatch, independent predictions of masked words, and the maximum length."""
-    cities = [("new", "york"), ("los", "angeles"), ("san", "diego"), ("las", "vegas")]
-    sentences = [f"she lives in {first} {second} now ." for first, second in cities]
-    model = learn_sentences(sentences, TINY, steps=400)
-    text = "she lives in [MASK] [MASK] now ."
-    first, second = (dict(found) for found in model.fill(text, top=len(model.tokenizer)))
-    real = sum(first[one] * second[two] for one, two in cities)
-    mixed = sum(first[one] * second[two] for one, _ in cities for _, two in cities) - real
-    say(f"{text}: product of the two predictions:")
-    say(f"{real:.0%} on real cities, {mixed:.0%} on mixtures such as 'new vegas'")
-    one = dict(model.fill("she lives in new [MASK] now .", top=len(model.tokenizer))[0])["york"]
-    say(f"with the first word given, the second is predicted: 'york' {one:.0%}")
-    gpt, names = learn_sentences(sentences, TINY_GPT, steps=400), [f" {one} {two}" for one, two in cities]
-    queried = encode_continuations(gpt.tokenizer, ["she lives in"] * len(names), names)
-    written = sum(math.exp(each.log_prob) for each in continuation_likelihoods(next_token_model(gpt), queried))
-    say(f"a GPT of the same size: {written:.0%} on real cities")
-    pretraining = 0.8 * keel.Bert().mask_rate
-    say(f"[MASK] (id {model.tokenizer.mask_id}) is {pretraining:.0%} of the tokens in pre-training and 0% in any task")
+    """102: independent predictions of masked words, generation by a masked model, [MASK], and the maximum length."""
+    masked, causal = keel.Model.load("english"), keel.Model.load("english-gpt")
+    product, chained, written = np.mean([_city_shares(masked, causal, text) for text in CITY_TEXTS], 0)
+    pairs = f"{len(CITIES)} first and {len(CITIES)} second words of cities in {len(CITY_TEXTS)} texts"
+    say(f"{pairs}, share of the {len(CITIES)} real pairs:")
+    say(f"english, product of the predictions for two masks: {product:.1%} (uniform {1 / len(CITIES):.0%})")
+    say(f"english, first word, then the second with the first in its place: {chained:.1%}; english-gpt: {written:.1%}")
+    bits = _bits_per_byte(masked, causal)
+    for name, value in bits.items():
+        say(f"{name}: {value:.2f} bits per byte")
+    shown = 0.8 * keel.Bert().mask_rate
+    say(f"[MASK] is {shown:.0%} of the tokens in the pre-training of BERT and 0% in any task")
     try:
-        model.fill("she lives in " + "very " * 20 + "[MASK] .")
+        masked.fill("very " * masked.system.max_length + "[MASK] .")
         refused = ""
     except keel.KeelError as error:
         refused = str(error)
     say(f"a sequence beyond the maximum length: {refused or 'accepted'}")
+    _, left, gpt = bits.values()
     return Verdict(
-        mixed > 0.4 and one > 0.8 and written > 0.8 and bool(refused),
-        f"two masked words predicted independently give {mixed:.0%} to pairs that do not exist, while a causal model "
-        f"gives {written:.0%} to real ones; {pretraining:.0%} of the input is a token that tasks lack, and the length "
-        "is limited",
+        product < 0.5 < min(chained, written) and left > gpt and bool(refused),
+        f"two masked words predicted independently give {1 - product:.0%} to pairs that do not exist, while the same "
+        f"model gives {chained:.0%} to real ones word by word; as a generator, with the left context alone, it has "
+        f"{left:.2f} bits per byte, english-gpt {gpt:.2f}",
     )
+
+
+def _city_shares(masked: keel.Model, causal: keel.Model, text: str) -> tuple[float, float, float]:
+    """The probability of real pairs among all pairs of a first and a second word: product, chain rule, causal model."""
+    firsts, seconds = zip(*CITIES, strict=True)
+    many = len(masked.tokenizer)
+    first, second = (dict(found) for found in masked.fill(text, top=many))
+    product = np.outer([first[each] for each in firsts], [second[each] for each in seconds])
+    after = [dict(masked.fill(text.replace("[MASK]", each, 1), top=many)[0]) for each in firsts]
+    chained = np.array([[first[one] * found[two] for two in seconds] for one, found in zip(firsts, after, strict=True)])
+    names = [f" {one} {two}" for one in firsts for two in seconds]
+    queried = encode_continuations(causal.tokenizer, [text.partition(" [MASK]")[0]] * len(names), names)
+    written = np.exp(continuation_log_probs(next_token_model(causal), queried)).reshape(product.shape)
+    one, two, three = (float(np.trace(each) / each.sum()) for each in (product, chained, written))
+    return one, two, three
+
+
+def _bits_per_byte(masked: keel.Model, causal: keel.Model) -> dict[str, float]:
+    """Bits per byte of the later half of paragraphs: each word given both sides, or given what is on its left."""
+    assert isinstance(masked.objective, MaskedLM)
+    tokenizer, mask = masked.tokenizer, masked.tokenizer.mask_id
+    nats, size = np.zeros(3), 0
+    for text in PARAGRAPHS["en"]:
+        start = text.index(" ", len(text) // 2)
+        context, rest = (tokenizer.encode(part).ids for part in (text[:start], text[start:]))
+        ids, scored = context + rest, range(len(context), len(context + rest))
+        with_right = [[*ids[:position], mask, *ids[position + 1 :]] for position in scored]
+        without_right = [[*ids[:position], *[mask] * AHEAD] for position in scored]
+        for number, inputs in enumerate((with_right, without_right)):
+            built = [masked.system.build_inputs(tokenizer, each).ids for each in inputs]
+            shift = built[0].index(mask) - scored[0]
+            batch = TokenBatch.pad(built)
+            positions = torch.tensor([[position + shift] for position in scored])
+            with torch.inference_mode():
+                logits = masked.objective.eval().masked_logits(batch, positions)[:, 0, : len(tokenizer)]
+            targets = torch.tensor(rest)
+            nats[number] += F.cross_entropy(logits.float(), targets, reduction="sum").item()
+        queried = encode_continuations(causal.tokenizer, [text[:start]], [text[start:]])
+        nats[2] -= continuation_log_probs(next_token_model(causal), queried).sum()
+        size += len(text[start:].encode())
+    names = "english, one word masked, both sides seen", "english, the words on the left alone", "english-gpt"
+    return dict(zip(names, (nats / size / math.log(2)).tolist(), strict=True))
 
 
 def symmetric_pairs(say: Say) -> Verdict:

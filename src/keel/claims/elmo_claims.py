@@ -1,17 +1,17 @@
-"""Claims about ELMo and its two language models."""
+"""Claims about contextual vectors, ELMo and its two language models."""
 
 from itertools import combinations
-from random import Random
 
 import numpy as np
 import torch
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import accuracy, linear_probe, max_difference, word_vectors
-from keel.claims.small_models import TINY, TINY_ELMO, TINY_SKIPGRAM, learn_topics, pretrain_tiny
+from keel.claims.measures import max_difference, mean_score, word_vectors
+from keel.claims.small_models import TINY, TINY_ELMO
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
+from keel.explain.nearest_neighbors import unit_vectors
 from keel.systems.elmo import ElmoBatch, ElmoEncoder, ElmoPretraining
 from keel.training.counter_rng import CounterRng
 
@@ -23,31 +23,69 @@ BANKS = (
     "the hospital has its own blood bank .",
 )
 """Five sentences from arXiv 1902.06006."""
-WORDS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "money": ("money loan cash credit coins debt", (0, 1)),
-    "river": ("river water mud reeds flood stream", (2, 3)),
-    "blood": ("blood plasma donor serum ward nurse", (4,)),
-}
-"""Words of each sense of "bank", and the sentences above with that sense."""
-TEMPLATES = ("the {} at the bank goes with {} .", "the bank has {} and {} .", "{} and {} belong to the bank .")
+SAME, OTHER = ((0, 1), (2, 3)), ((0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 4), (3, 4))
+"""Pairs of these sentences with one sense, and with two."""
+NEW = {
+    "money": (
+        "She opened a savings account at the bank.", "The bank refused to lend him any more cash.",
+        "Thieves robbed the bank and fled with the cash.", "He owes the bank a large sum of interest.",
+        "Our bank charges a fee for each payment.", "The clerk at the bank counted the notes twice.",
+        "My salary is paid into the bank every month.", "The bank lowered its interest on mortgages.",
+    ),
+    "river": (
+        "We sat on the bank and watched the boats drift past.", "The stream overflowed its bank after the storm.",
+        "Reeds grew along the bank of the canal.", "He pulled the canoe up on the bank.",
+        "Ducks were nesting on the muddy bank.", "The swimmer reached the opposite bank at last.",
+        "A path follows the left bank of the Rhine.", "Cattle came down the bank to drink water.",
+    ),
+    "blood": (
+        "Nurses carried plasma from the bank to the operating room.",
+        "Her donated blood was kept in the bank for a month.", "Doctors asked the bank for blood of a rare group.",
+        "The clinic's bank of frozen plasma was nearly empty.",
+        "Donors gave blood so that the bank would not run out before the operation.",
+        "Every donation to the bank is tested for infections.",
+        "The surgeon ordered four units of blood from the bank.",
+        "A shortage of donors left the bank without rare blood types.",
+    ),
+}  # fmt: skip
+"""Sentences by the sense of "bank", written for this experiment."""
 
 
-def five_banks(say: Say) -> Verdict:
-    """23: three senses of "bank" by word2vec's and ELMo's vectors."""
-    texts, truth = _new_sentences()
-    found = []
-    for name, model in _models().items():
-        compared = keel.senses("bank", list(BANKS), model=model)
-        for line in compared.lines()[1:]:
-            say(f"{name}: {line}")
-        found.append((compared.cosines.min(), accuracy(linear_probe(word_vectors(model, texts, "bank"), truth))))
-        say(f"{name}: accuracy of a linear probe for three senses of 'bank' in new sentences: {found[-1][1]:.0%}")
-    (same, static), (cosine, contextual) = found
+def five_banks(say: Say, model: keel.Model | None = None) -> Verdict:
+    """23: three senses of "bank" by static vectors, and by each layer of an encoder."""
+    static, model = keel.Model.load("english-words"), model or keel.Model.load("english")
+    same = keel.senses("bank", list(BANKS), model=static).cosines.min()
+    say(f"english-words: lowest cosine of two banks in five sentences {same:.2f}")
+    for line in keel.senses("bank", list(BANKS), model=model).lines():
+        say(line)
+    texts = [text for each in NEW.values() for text in each]
+    around = unit_vectors(static.encode([text.replace("bank", "") for text in texts]))[0]
+    bag = _sense_accuracy(around @ around.T)
+    say("layer  lowest cosine of one sense  highest of two senses  clusters  sense of 'bank' in new sentences")
+    separated = []
+    for layer in model.encoder.layer_numbers:
+        found = keel.senses("bank", list(BANKS), model=model, layer=layer)
+        one, two = (np.array([found.cosines[pair] for pair in pairs]) for pairs in (SAME, OTHER))
+        groups = "".join(found.group_name(use) for use in range(len(BANKS)))
+        score = _sense_accuracy(keel.senses("bank", texts, model=model, layer=layer).cosines)
+        separated.append(one.min() > two.max() and (score.low or 0) > 1 / len(NEW))
+        say(f"{layer:5}  {one.min():27.2f}  {two.max():21.2f}  {groups:8}  {score:.0%}")
+    say(f"mean of the word vectors around 'bank' instead: {bag:.0%}")
+    layers, count = len(separated) - 1, sum(separated[1:])
     return Verdict(
-        same > 0.9999 > cosine and static < 0.4 and contextual > 0.75,
-        f"word2vec gives all five banks the same vector (cosine {same:.2f}), ELMo different ones (down to "
-        f"{cosine:.2f}); in new sentences a probe finds the sense in {static:.0%} and {contextual:.0%}",
+        same > 0.9999 and count > layers / 2,
+        f"static vectors give all five banks the same vector (cosine {same:.2f}); in {count} of {layers} layers banks "
+        f"of one sense are nearer than those of two, and the senses of {len(texts)} new sentences are found more often "
+        "than by chance",
     )
+
+
+def _sense_accuracy(cosines: np.ndarray) -> keel.Score:
+    """How often a sentence of `NEW` has the highest mean cosine to the other ones of its sense."""
+    senses = np.repeat(range(len(NEW)), [*map(len, NEW.values())])
+    others = np.where(np.eye(len(senses), dtype=bool), np.nan, cosines)
+    means = [np.nanmean(others[:, senses == sense], 1) for sense in range(len(NEW))]
+    return mean_score((np.argmax(means, 0) == senses).astype(float))
 
 
 def three_tokens(say: Say) -> Verdict:
@@ -132,28 +170,6 @@ def one_side_each(say: Say) -> Verdict:
         "each half of ELMo's vector depends on one side only, and concatenation is all that joins them; in BERT every "
         "dimension depends on both sides",
     )
-
-
-def _models() -> dict[str, keel.Model]:
-    """Both models, trained on the same texts, each about one sense of "bank"."""
-    random = Random(0)
-    texts = []
-    for _ in range(150):
-        for sense, (_, own) in WORDS.items():
-            sentences = [_sentence(sense, random) for _ in range(4)]
-            sentences.insert(random.randrange(4), BANKS[random.choice(own)])
-            texts.append("\n".join(sentences))
-    return {"word2vec": pretrain_tiny(TINY_SKIPGRAM, texts, epochs=3), "ELMo": learn_topics(texts)}
-
-
-def _sentence(sense: str, random: Random) -> str:
-    return random.choice(TEMPLATES).format(*random.sample(WORDS[sense][0].split(), 2))
-
-
-def _new_sentences() -> tuple[list[str], torch.Tensor]:
-    """Sixty sentences per sense, and their senses."""
-    random = Random(1)
-    return [_sentence(sense, random) for sense in WORDS for _ in range(60)], torch.arange(3).repeat_interleave(60)
 
 
 def _random_elmo() -> keel.Model:

@@ -16,12 +16,17 @@ from torch import Tensor
 
 import keel
 from keel.claims.claim import Say, Verdict
-from keel.claims.measures import parameter_count
-from keel.claims.small_models import NO_DROPOUT, pretrain_gpt, pretrain_tiny, read_docstrings
+from keel.claims.measures import mean_score, parameter_count
+from keel.claims.small_models import pretrain_gpt, pretrain_tiny, read_docstrings
 from keel.demo.docstrings import Docstring
 from keel.explain.zero_shot import next_token_model
 from keel.generation.beam_search import beam_search
-from keel.generation.likelihood import ScoredText, continuation_likelihoods, encode_continuations
+from keel.generation.likelihood import (
+    ScoredText,
+    continuation_likelihoods,
+    continuation_log_probs,
+    encode_continuations,
+)
 from keel.metrics.squad_scores import AnswerScorer
 from keel.systems.rnn import RnnPretraining
 
@@ -133,8 +138,7 @@ def _second_words(model: RnnPretraining, before: list[int]) -> tuple[Tensor, Ten
 NAMES = "Anna Peter Chen Mary Ivan Noor Olga Hugo Rosa Ken Lena Omar".split()  # noqa: SIM905
 THINGS = "boat cup lamp book coin ring drum kite clock rope sword violin".split()  # noqa: SIM905
 LOCATIONS = "barn cellar tower garden kitchen attic stable chapel mill cave tent library".split()  # noqa: SIM905
-SIZES = ((1, 16), (1, 64), (2, 64), (3, 96))
-"""Layers and width."""
+PASSAGES = 100
 FRENCH = (
     "water eau|bread pain|house maison|dog chien|cat chat|sun soleil|moon lune|night nuit|day jour|tree arbre|"
     "book livre|door porte|fire feu|hand main|milk lait|king roi|queen reine|sea mer|snow neige|year an|"
@@ -147,26 +151,34 @@ STORY = (
 TOPIC = "unicorn horn herd animal valley andes mountain scientist researcher discover tea".split()  # noqa: SIM905
 
 
-def reading_by_size(say: Say) -> Verdict:
-    """80: passage, question, "A:", for four model sizes trained on the same text with such questions."""
+def reading_by_size(say: Say, model: keel.Model | None = None) -> Verdict:
+    """80: passage, question, "A:", zero-shot, for english-gpt and a smaller or given model."""
     rng = random.Random(0)
-    known = [_passage(rng) for _ in range(4000)]
-    documents = ["\n".join([passage, *(f"Q: {q}\nA: {a}" for q, a in questions)]) for passage, questions in known]
-    unseen, found = [_passage(rng) for _ in range(150)], []
-    settings = {"sentences": "none", "vocabulary": 500, "steps": 1200, "batch": 16, "lr": 3e-3, "warmup": 0.05}
-    for layers, width in SIZES:
-        system = keel.Gpt(layers=layers, width=width, head_dim=16, max_positions=96, sequence_length=64, **NO_DROPOUT)
-        model = pretrain_tiny(system, documents, say, tokenizer="auto", threads=0, **settings)
-        scores = []
-        for passage, ((question, answer), *_) in unseen:
-            scores.append(ENGLISH.f1(keel.ask(passage, question, model=model, tokens=6).text, [answer]))
-        found.append(fmean(scores))
-        size = f"{layers} layers, width {width} ({parameter_count(model.encoder):,} parameters)"
-        say(f"{size}: F1 {found[-1]:.2f} on {len(unseen)} new passages")
+    passages, found = [_passage(rng) for _ in range(PASSAGES)], list[tuple[int, keel.Score]]()
+    for known in (model or pretrain_gpt(read_docstrings(say), say), keel.Model.load("english-gpt")):
+        size, prompts, locations, shares = parameter_count(known.encoder), [], [], []
+        for passage, ((question, answer), *_) in passages:
+            text = keel.ask(passage, question, model=known, tokens=6).text
+            if not shares:
+                say(f"{size:,} parameters: {question} ({answer}): {text!r:.60}")
+            shares.append(ENGLISH.f1(text, [answer]))
+            locations.append([line.split()[-1][:-1] for line in passage.splitlines()])
+            prompts += [f"{passage}\nQ: {question}\nA:"] * 3
+        choices = [f" {place}" for each in locations for place in each]
+        chosen = _log_probs(known, prompts, choices).reshape(-1, 3).argmax(1)
+        right = [each[n] == answer for each, n, (_, ((_, answer), *_)) in zip(locations, chosen, passages, strict=True)]
+        found.append((size, mean_score(np.array(right, float))))
+        say(f"{size:,} parameters: F1 {fmean(shares):.2f}, most probable of three locations right {found[-1][1]:.1%}")
+    (smaller, one), (larger, two) = sorted(found, key=lambda each: each[0])
     return Verdict(
-        None if max(found) < min(found) + 0.1 else found[-1] == max(found),
-        f"F1 changes from {found[0]:.2f} to {found[-1]:.2f} with size; a random place of the passage gives about 0.33",
+        True if (two.low or 0) > (one.high or 1) else False if (one.low or 0) > (two.high or 1) else None,
+        f"the right place is the most probable of three in {one.value:.0%} with {smaller / 1e6:.1f} and in "
+        f"{two.value:.0%} with {larger / 1e6:.1f} million parameters (chance: 33%)",
     )
+
+
+def _log_probs(model: keel.Model, prompts: Sequence[str], texts: Sequence[str]) -> np.ndarray:
+    return continuation_log_probs(next_token_model(model), encode_continuations(model.tokenizer, prompts, texts))
 
 
 def _passage(rng: random.Random) -> tuple[str, list[tuple[str, str]]]:
@@ -209,22 +221,27 @@ def _fits(docstring: Docstring, model: keel.Model) -> bool:
 
 def poor_translation(say: Say) -> Verdict:
     """82: ten lines of "english = french", then an unfinished one."""
-    model = pretrain_gpt(read_docstrings(say), say)
+    model = keel.Model.load("english-gpt")
     pairs = [(one, other) for one, other in (line.split() for line in FRENCH.split("|"))]
-    correct = copied = seen = 0
-    for english, french in pairs[10:]:
-        translation = keel.translate(english, by_pattern=pairs[:10], model=model, tokens=6).text
+    (shown, queried), correct, copied, seen = (pairs[:10], pairs[10:]), 0, 0, 0
+    for english, french in queried:
+        translation = keel.translate(english, by_pattern=shown, model=model, tokens=6).text
         correct += bool(ENGLISH.exact_match(translation, [french]))
         copied += bool(ENGLISH.exact_match(translation, [english]))
-        seen += translation in [other for _, other in pairs[:10]]
+        seen += translation.strip(".") in [other for _, other in shown]
         if len(say.rows) < 5:
             say(f"{english} = {translation!r} (correct: {french!r})")
-    count = len(pairs) - 10
+    count = len(queried)
     say(f"{correct} of {count} correct; {copied} copy the English word, {seen} copy a French word of the prompt")
+    before = "".join(f"{one} = {other}\n" for one, other in shown)
+    prompts = [f"{before}{one} =" for one, _ in queried for _ in queried]
+    scores = _log_probs(model, prompts, [f" {other}" for _, other in queried] * count).reshape(count, count)
+    ranked = mean_score((scores - scores.mean(0)).argmax(1) == np.arange(count))
+    say(f"which of {count} French words gains most by the English one? {ranked:.0%} right (chance {1 / count:.0%})")
     return Verdict(
         correct < count / 4,
-        f"{correct} of {count} words are correct: a prompt shows the format, but cannot add words that were not in the "
-        "training text",
+        f"{correct} of {count} words are correct, and the right one of {count} gains most in {ranked.value:.0%}: a "
+        "prompt shows the format, but the words must have been learned in pre-training",
     )
 
 

@@ -9,11 +9,10 @@ import torch
 from torch.nn import functional as F
 
 import keel
-from keel.claims.attention_view_claims import pronoun_and_occupation, sinks_by_layer
+from keel.claims.attention_view_claims import pronoun_and_occupation
 from keel.claims.claim import Say, Verdict
 from keel.claims.measures import batch_of, max_difference, parameter_count, recorded_attention, show_figure
-from keel.claims.small_models import NO_DROPOUT, pretrain_tiny, read_docstrings
-from keel.demo.docstrings import training_texts
+from keel.claims.small_models import NO_DROPOUT, pretrain_tiny
 from keel.systems.gpt import TASK_TOKENS
 
 SENTENCE = "潮水退了就知道谁没穿裤子"
@@ -143,44 +142,6 @@ def pronouns(say: Say, model: keel.Model | None = None) -> Verdict:
         f"{even:.0%}), and {right} of {len(people)} pronouns are correct; she for nurse and he for doctor reproduce "
         "the training text",
     )
-
-
-def attention_sink(say: Say, model: keel.Model | None = None) -> Verdict:
-    """86: attention on the first token, and the loss, with and without an attention sink; or sinks of a given model."""
-    if model is not None:
-        return sinks_by_layer(say, model)
-    docstrings = read_docstrings(say)
-    texts = [each.text for each in docstrings if each.held_out][:400]
-    settings = {"tokenizer": "auto", "vocabulary": 1000, "steps": 1500, "batch": 16, "lr": 3e-3, "threads": 0}
-    losses: dict[bool, float] = {}
-    first: dict[bool, float] = {}
-    for sink in (False, True):
-        shape: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
-        model = pretrain_tiny(keel.Gpt(**shape, **NO_DROPOUT, sink=sink), training_texts(docstrings), **settings)
-        losses[sink] = keel.perplexity(model, texts).values["next bits per byte"].value
-        shares = [first_token_attention(model, text) for text in texts]
-        before, first[sink], even = map(fmean, zip(*(share for share in shares if share), strict=True))
-        name, extra = ("with", f", {before:.1%} on the sink") if sink else ("without", "")
-        attention = f"{first[sink]:.1%} of the attention on the first token (uniform: {even:.1%}){extra}"
-        say(f"{name} a sink: {attention}, {losses[sink]:.4f} bits per byte on held-out text")
-    return Verdict(
-        first[True] < first[False] / 2,
-        f"the first token gets {first[False]:.1%} of the attention without a sink and {first[True]:.1%} with one; "
-        f"{losses[False]:.4f} and {losses[True]:.4f} bits per byte",
-    )
-
-
-def first_token_attention(model: keel.Model, text: str) -> tuple[float, float, float] | None:
-    """Mean attention of the tokens from the sixteenth on, over heads and layers, on the first position, on the first
-    token, and on any token if uniform; None for short texts."""
-    ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.max_length]
-    _, seen = recorded_attention(model, ids)
-    sink = seen[0].shape[-1] - len(ids)
-    late = torch.stack(seen).float().cpu()[:, :, sink + 16 :]  # [layers, heads, late positions, positions]
-    even = torch.arange(sink + 17, sink + len(ids) + 1).float().reciprocal().mean()
-    if not late.shape[2]:
-        return None
-    return float(late[..., 0].mean()), float(late[..., sink].mean()), float(even)
 
 
 def four_inputs(say: Say) -> Verdict:

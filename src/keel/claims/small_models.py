@@ -21,7 +21,6 @@ Examples = list[tuple[str, str]]
 _TINY: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 32, "max_positions": 16, "sequence_length": 10}
 _SMALL: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 32, "max_positions": 128}
 TINY = keel.Bert(**_TINY, **NO_DROPOUT, pair_objective="none", mask_rate=0.3)
-TINY_GPT = keel.Gpt(**_TINY, **NO_DROPOUT)
 SMALL = keel.Bert(**_SMALL, **NO_DROPOUT, sequence_length=64)
 SMALL_GPT = keel.Gpt(**_SMALL, **NO_DROPOUT, sequence_length=128)
 TINY_ELMO = keel.Elmo(
