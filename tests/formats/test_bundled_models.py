@@ -20,8 +20,8 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.events import ignore
 from keel.formats.bundled_models import FOLDER, bundled_models, locate
-from keel.systems.capabilities import CausalLM
 from keel.systems.electra import ElectraPretraining
+from keel.systems.gpt import GptPretraining
 
 MOST_BYTES = {
     "english": 28e6,
@@ -267,7 +267,7 @@ def test_converted_english_copies_have_equal_outputs_in_transformers(tmp_path: P
             if isinstance(ours.objective, ElectraPretraining):
                 found = ours.objective.detect(batch)
             else:
-                assert isinstance(ours.objective, CausalLM)
+                assert isinstance(ours.objective, GptPretraining)
                 found = ours.objective.logits_at(ids, torch.arange(ids.numel()))[None]
         torch.testing.assert_close(found, theirs, atol=1e-4, rtol=1e-4)
 
