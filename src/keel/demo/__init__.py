@@ -75,7 +75,7 @@ SCRATCH = "bert-from-scratch"
 def run(out: str | Path = "keel-demo", *, steps: int = STEPS, on_event: OnEvent = ignore) -> Path:
     """Run all acts and write an HTML page; a repeated call resumes.
 
-    `steps` is the number of pre-training steps: with the default the demo takes less than six minutes on two idle
+    `steps` is the number of pre-training steps: with the default the demo takes about five minutes on two idle
     cores, with the same results on every machine.
     """
     began, folder = time.monotonic(), Path(out)
