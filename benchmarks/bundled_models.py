@@ -36,6 +36,9 @@ def make(source: Path, out: Path, steps_per_rms: float = STEPS_PER_RMS) -> None:
             config = json.loads(path.read_text(encoding="utf-8"))
             card = {"title": out.name, "parent": "", "command": ""}
             config["keel"]["card"] = config["keel"].get("card", {}) | card  # converted word vectors have none
+            text = config["keel"]["card"].get("recipe", {}).get("text", {})
+            if "tokenizer" in text:
+                text["tokenizer"] = Path(text["tokenizer"]).name
             (out / path.name).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         elif path.name == "tokenizer.json":
             rules = json.loads(path.read_text(encoding="utf-8"))
